@@ -1,4 +1,4 @@
-"""An addition touches few files: what a new op, reduction, collective or dtype is, stands in as few places."""
+"""An op is added in few places: the files that were there and have to be edited, in the latest commits that add ops."""
 
 import pytest
 
@@ -13,11 +13,30 @@ def additions() -> list[touched_files.Addition]:
         pytest.skip(f"needs the history: {error}")
 
 
-def test_additions_touch_no_more_files_than_their_goal(additions: list[touched_files.Addition]) -> None:
+def test_the_latest_ops_edit_few_files(additions: list[touched_files.Addition]) -> None:
     for addition in additions:
-        assert addition.kind in touched_files.GOALS, addition.subject
-        assert len(addition.files) <= touched_files.GOALS[addition.kind], addition
+        assert len(addition.edited) <= touched_files.GOAL, addition
 
 
-def test_every_kind_of_addition_has_an_example(additions: list[touched_files.Addition]) -> None:
-    assert {addition.kind for addition in additions} == set(touched_files.GOALS)
+def test_each_op_is_found_where_it_was_added(additions: list[touched_files.Addition]) -> None:
+    """A definition, its Python function and, in new or old files, what else spells it: else the count means nothing."""
+    for addition in additions:
+        files = (*addition.edited, *addition.new)
+        assert any(file.startswith(touched_files.DEFINITIONS) for file in files), addition
+        assert any(file.startswith("python/popsr/ops") for file in files), addition
+
+
+@pytest.mark.parametrize(
+    ("op", "word", "is_said"),
+    [
+        ("erf", "kErf", True),
+        ("erf", "erf_grad", True),
+        ("erf", "erfc", False),
+        ("erf", "eval_erf_near", False),
+        ("matmul_integer", "kMatmulInteger", True),
+        ("matmul_integer", "matmul", False),
+        ("accumulate_square_", "accumulate_square", True),
+    ],
+)
+def test_spellings(op: str, word: str, is_said: bool) -> None:
+    assert touched_files.says({touched_files.parts(word)}, op) is is_said

@@ -53,7 +53,8 @@ def steps(text: str) -> list[tuple[str, str]]:
     return [(found[1], item) for item in items if (found := re.match(PATH, item))]
 
 
-GOALS: dict[str, int] = constant("touched_files.py", "GOALS")
+# Files that the page lists for what is added, at most.
+GOALS = {"element-wise op": 5, "reduction": 5, "collective": 6, "dtype": 12}
 
 # Paths, layers, rooms
 

@@ -5,9 +5,9 @@
 // weighted with erfc: absolute errors of the result of 2^-57 for doubles and 2^-29 for floats. Worst errors
 // in ulp: float 1.01 (bound 1.5), double 1.06 (bound 1.5).
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/erf_near-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/erf_near-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -7,8 +7,8 @@
 // as Giles (2010) chooses the variable, and one step of Halley's method. All polynomials interpolate in
 // Chebyshev points.
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/erf_near-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/erf_near-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -7,8 +7,8 @@
 //   log2    0.501 (bound 0.51) 0.501 (bound 0.51)
 //   tanh    1.33  (bound 2)    1.29  (bound 2)
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

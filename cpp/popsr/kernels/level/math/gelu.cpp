@@ -5,7 +5,7 @@
 // errors: gelu 0.501 ulp of float (bound 2), 2.80 of double (bound 4); the gradient 0.501 ulp of float (bound
 // 1) and of double 3.4e-16 absolute for dy = 1 (bound 1e-15).
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

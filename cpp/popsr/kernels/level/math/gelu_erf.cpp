@@ -7,8 +7,8 @@
 // geluerf(-inf) is the limit, -0. Worst errors in ulp: 5.43 (bound 6) of float, 4.37 (bound 5) of double;
 // derivative 1.9e-7 (bound 4e-7) and 3.1e-16 (bound 1e-15) absolute.
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

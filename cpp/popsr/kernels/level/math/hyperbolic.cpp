@@ -6,7 +6,7 @@
 //   sinh  2.10 (bound 2.5)  cosh  1.28 (bound 2)
 //   asinh 1.86 (bound 3)    acosh 2.32 (bound 3)  atanh 1.93 (bound 3)
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -6,8 +6,8 @@
 // and 2.58 (bound 4), of float and double; derivatives 1.9e-7 (bound 4e-7) and 3.1e-16 (bound 1e-15)
 // absolute.
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -2,8 +2,8 @@
 // 0.501 (bound 1), double 0.81 (bound 2). The gradients are products of rounded factors: about one ulp more
 // than pow and log.
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -1,7 +1,7 @@
 // sin, cos and tan of arguments of any size. Worst errors in ulp: sin and cos float 0.501 (bound 0.55),
 // double 0.77 (bound 1); tan float 0.501 (bound 0.55), double 2.13 (bound 2.5).
 #include "popsr/kernels/level/math/elementwise-inl.h"
-#include "popsr/kernels/level/math/trigonometric-inl.h"
+#include "popsr/kernels/level/math/functions/trigonometric-inl.h"
 
 namespace popsr::kernels {
 namespace {

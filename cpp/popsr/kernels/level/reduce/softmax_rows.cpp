@@ -4,8 +4,8 @@
 
 #include "popsr/kernels/level/convert/codecs-inl.h"
 #include "popsr/kernels/level/convert/half_tile-inl.h"
-#include "popsr/kernels/level/math/functions_f32-inl.h"
-#include "popsr/kernels/level/math/functions_f64-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f32-inl.h"
+#include "popsr/kernels/level/math/functions/functions_f64-inl.h"
 #include "popsr/kernels/level/simd/lanes-inl.h"
 
 namespace popsr::kernels {

@@ -1,7 +1,7 @@
+#include "popsr/kernels/level/round/exact/sr_exact.h"
+#include "popsr/kernels/level/round/exact/sr_expand-inl.h"
+#include "popsr/kernels/level/round/fast/sr_fast.h"
 #include "popsr/kernels/level/round/sr.h"
-#include "popsr/kernels/level/round/sr_exact.h"
-#include "popsr/kernels/level/round/sr_expand-inl.h"
-#include "popsr/kernels/level/round/sr_fast.h"
 #include "popsr/kernels/level/round/sr_tiles-inl.h"
 
 namespace popsr::kernels {

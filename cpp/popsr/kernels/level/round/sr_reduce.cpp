@@ -1,7 +1,7 @@
 // Running sums with a rounding at each step: eight chains at a time, because a chain itself is sequential.
+#include "popsr/kernels/level/round/exact/sr_exact.h"
+#include "popsr/kernels/level/round/exact/sr_expand-inl.h"
 #include "popsr/kernels/level/round/sr.h"
-#include "popsr/kernels/level/round/sr_exact.h"
-#include "popsr/kernels/level/round/sr_expand-inl.h"
 #include "popsr/kernels/level/round/sr_tiles-inl.h"
 
 namespace popsr::kernels {

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "popsr/kernels/level/noise/ars.h"
-#include "popsr/kernels/level/round/sr_bracket-inl.h"
+#include "popsr/kernels/level/round/exact/sr_bracket-inl.h"
 
 namespace popsr::kernels {
 namespace {

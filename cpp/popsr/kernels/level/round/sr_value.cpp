@@ -1,9 +1,9 @@
 // The value form: x + y with a coin that belongs to the pair of values, not to a position.
+#include "popsr/kernels/level/round/exact/sr_exact.h"
+#include "popsr/kernels/level/round/fast/sr_flush-inl.h"
+#include "popsr/kernels/level/round/fast/sr_vector_sums-inl.h"
 #include "popsr/kernels/level/round/sr.h"
-#include "popsr/kernels/level/round/sr_exact.h"
-#include "popsr/kernels/level/round/sr_flush-inl.h"
 #include "popsr/kernels/level/round/sr_hash-inl.h"
-#include "popsr/kernels/level/round/sr_vector_sums-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -2,7 +2,7 @@
 // in the rounding mode "towards zero".
 #pragma once
 
-#include "popsr/kernels/level/round/sr_loop-inl.h"
+#include "popsr/kernels/level/round/fast/sr_loop-inl.h"
 
 #if defined(__AVX512F__) && defined(__AVX512BW__) && defined(__AVX512DQ__)
 #include <immintrin.h>

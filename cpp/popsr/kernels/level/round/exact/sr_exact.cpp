@@ -1,6 +1,6 @@
-#include "popsr/kernels/level/round/sr_exact.h"
+#include "popsr/kernels/level/round/exact/sr_exact.h"
 
-#include "popsr/kernels/level/round/sr_bracket-inl.h"
+#include "popsr/kernels/level/round/exact/sr_bracket-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -1,8 +1,8 @@
-#include "popsr/kernels/level/round/sr_fast.h"
+#include "popsr/kernels/level/round/fast/sr_fast.h"
 
-#include "popsr/kernels/level/round/sr_exact.h"
-#include "popsr/kernels/level/round/sr_flush-inl.h"
-#include "popsr/kernels/level/round/sr_vector_sums-inl.h"
+#include "popsr/kernels/level/round/exact/sr_exact.h"
+#include "popsr/kernels/level/round/fast/sr_flush-inl.h"
+#include "popsr/kernels/level/round/fast/sr_vector_sums-inl.h"
 
 namespace popsr::kernels {
 namespace {

@@ -5,7 +5,7 @@
 // outside are marked, and round_exactly redoes them.
 #pragma once
 
-#include "popsr/kernels/level/round/sr_bracket-inl.h"
+#include "popsr/kernels/level/round/exact/sr_bracket-inl.h"
 #include "popsr/kernels/level/simd/double_double-inl.h"
 
 namespace popsr::kernels {

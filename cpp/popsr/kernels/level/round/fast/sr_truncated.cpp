@@ -1,8 +1,8 @@
 // Results narrower than double, proportionally, of operands of any format: tiles of doubles, whose estimates
 // (see sr_estimate-inl.h) hold the neighbour and 16 bits of p.
 #include "popsr/kernels/level/noise/ars.h"
-#include "popsr/kernels/level/round/sr_estimate-inl.h"
-#include "popsr/kernels/level/round/sr_fast.h"
+#include "popsr/kernels/level/round/fast/sr_estimate-inl.h"
+#include "popsr/kernels/level/round/fast/sr_fast.h"
 
 namespace popsr::kernels {
 namespace {

@@ -8,9 +8,9 @@
 #pragma once
 
 #include "popsr/kernels/contract/round.h"
-#include "popsr/kernels/level/round/sr_exact.h"
-#include "popsr/kernels/level/round/sr_guess-inl.h"
-#include "popsr/kernels/level/round/sr_operand-inl.h"
+#include "popsr/kernels/level/round/exact/sr_exact.h"
+#include "popsr/kernels/level/round/fast/sr_guess-inl.h"
+#include "popsr/kernels/level/round/fast/sr_operand-inl.h"
 #include "popsr/kernels/level/round/sr_tiles-inl.h"
 
 namespace popsr::kernels {

@@ -1,10 +1,10 @@
 // Products and quotients of float32 and the 16-bit formats, proportionally, in one pass over memory: each
 // element is one estimate in double, see sr_estimate-inl.h, whose first 16 bits of p meet the first 16 of U.
 #include "popsr/kernels/level/noise/ars.h"
-#include "popsr/kernels/level/round/sr_estimate-inl.h"
-#include "popsr/kernels/level/round/sr_fast.h"
-#include "popsr/kernels/level/round/sr_flush-inl.h"
-#include "popsr/kernels/level/round/sr_operand-inl.h"
+#include "popsr/kernels/level/round/fast/sr_estimate-inl.h"
+#include "popsr/kernels/level/round/fast/sr_fast.h"
+#include "popsr/kernels/level/round/fast/sr_flush-inl.h"
+#include "popsr/kernels/level/round/fast/sr_operand-inl.h"
 
 namespace popsr::kernels {
 namespace {

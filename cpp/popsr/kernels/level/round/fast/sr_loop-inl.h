@@ -5,9 +5,9 @@
 // the loops are functions of their own: nothing may move across the change of mode.
 #pragma once
 
-#include "popsr/kernels/level/round/sr_expand-inl.h"
-#include "popsr/kernels/level/round/sr_guess-inl.h"
-#include "popsr/kernels/level/round/sr_operand-inl.h"
+#include "popsr/kernels/level/round/exact/sr_expand-inl.h"
+#include "popsr/kernels/level/round/fast/sr_guess-inl.h"
+#include "popsr/kernels/level/round/fast/sr_operand-inl.h"
 
 namespace popsr::kernels {
 namespace {
