@@ -282,7 +282,10 @@ def dev(session: nox.Session) -> None:
     pip = (str(python), "-m", "pip", "--disable-pip-version-check", "install")
     requires = builds.requirements()
     session.run(*pip, *requires)
-    settings = ("editable.rebuild=true", "build-dir=build/editable", "cmake.define.POPSR_CCACHE=ON")
+    settings = (
+        *("editable.rebuild=true", "build-dir=build/editable"),
+        *("cmake.define.POPSR_CCACHE=ON", "cmake.define.POPSR_BATCH=16"),  # a change compiles its batch again
+    )
     session.run(*pip, "--no-build-isolation", *(f"--config-settings={s}" for s in settings), "-e", ".[test]")
 
 

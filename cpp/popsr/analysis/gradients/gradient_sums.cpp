@@ -12,7 +12,7 @@ namespace popsr {
 namespace {
 
 // More replicas have too many groupings to try all of constant stride.
-constexpr std::int64_t kMaxTried = 64;
+constexpr std::int64_t kMaxSummed = 64;
 
 /// Groups inside the blocks of `whole` that take one replica from each block of `parts` there; nullopt if
 /// these have different sizes, or groups would.
@@ -38,7 +38,7 @@ std::optional<ReplicaGrouping> one_of_each(const PartitionTable& table, Partitio
 std::vector<ReplicaGrouping> candidate_groups(const Ir& ir) {
   const std::int64_t replicas = ir.replication();
   std::vector<ReplicaGrouping> groups;
-  for (std::int64_t size = 2; size <= replicas && replicas <= kMaxTried; ++size) {
+  for (std::int64_t size = 2; size <= replicas && replicas <= kMaxSummed; ++size) {
     for (std::int64_t stride = 1; stride * size <= replicas; ++stride) {
       if (replicas % (stride * size) == 0)
         groups.push_back(ReplicaGrouping::from_stride(replicas, stride, size));

@@ -37,12 +37,13 @@ std::optional<Contribution> partial_contribution(const GradientFlow& flow, const
 namespace {
 
 // Longer lists of blocks are counted.
-constexpr std::int64_t kMaxBlocks = 8;
+constexpr std::int64_t kMaxShownBlocks = 8;
 
 std::string blocks(const GradientFlow& flow, PartitionId id) {
   const PartitionTable& table = flow.ir().partitions();
   if (id == table.top()) return "all replicas";
-  if (table.num_blocks(id) > kMaxBlocks) return fmt::format("{} blocks of replicas", table.num_blocks(id));
+  if (table.num_blocks(id) > kMaxShownBlocks)
+    return fmt::format("{} blocks of replicas", table.num_blocks(id));
   return table.to_string(id);
 }
 

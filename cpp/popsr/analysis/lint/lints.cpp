@@ -15,7 +15,7 @@
 namespace popsr {
 namespace {
 
-const std::string& name(const Ir& ir, TensorId tensor) { return ir.tensor(tensor).name; }
+const std::string& tensor_name(const Ir& ir, TensorId tensor) { return ir.tensor(tensor).name; }
 
 /// Calls visit(op) for the ops of all graphs that the program reaches; for the parts of merged ones.
 template <class Visit>
@@ -50,8 +50,8 @@ std::optional<Lint> parted_groups(const PartitionAnalysis& facts, const Context&
   const std::int64_t split = split_groups(*group, ir.partitions(), context.exec);
   const std::string cause =
       fmt::format("{} at {} parts them by its condition '{}', so that only {} certainly run it together",
-                  asked.by->def->name, place_text(ir, asked.by->origin.location), name(ir, asked.condition),
-                  blocks_text(ir.partitions(), context.exec));
+                  asked.by->def->name, place_text(ir, asked.by->origin.location),
+                  tensor_name(ir, asked.condition), blocks_text(ir.partitions(), context.exec));
   const std::string what =
       moves_stream(op)
           ? fmt::format("{} moves on in its stream, but {}: replicas that skip it stay behind the others",
@@ -100,7 +100,7 @@ std::optional<Lint> unequal_store(Dataflow& flow, const Context& context, const 
           "stream '{}' takes one value for each group, but replicas {} and {} of one group of '{}' are "
           "not proved equal; {} of {} replicas are not seen: reduce it over the groups, or give the "
           "stream other groups",
-          stream.name, pair->first, pair->second, name(ir, op.inputs[0]), unseen, ir.replication())};
+          stream.name, pair->first, pair->second, tensor_name(ir, op.inputs[0]), unseen, ir.replication())};
 }
 
 bool stores_groups(const Ir& ir, const Op& op) {
@@ -218,7 +218,7 @@ void lint_graph(const PartitionAnalysis& facts, GraphId graph, const Sites& site
   for (std::size_t i = 0; i < here.inputs.size(); ++i) {
     if (here.inputs[i] == there.inputs[i]) continue;
     lint.tensor = ir.graph(graph).inputs[i];
-    what = fmt::format("'{}' {} against {}", name(ir, lint.tensor),
+    what = fmt::format("'{}' {} against {}", tensor_name(ir, lint.tensor),
                        equal_inside(ir.partitions(), there.inputs[i]),
                        equal_inside(ir.partitions(), here.inputs[i]));
     break;

@@ -65,6 +65,31 @@ struct WordOf<8> {
 template <class T>
 using Word = typename WordOf<sizeof(T)>::type;
 
+/// Unsigned integer of the width of an integer; other types as they are. A loop whose bits do not depend on the sign of
+/// its numbers is compiled for these alone.
+template <class T>
+struct UnsignedOf {
+  using type = T;
+};
+template <>
+struct UnsignedOf<std::int8_t> {
+  using type = std::uint8_t;
+};
+template <>
+struct UnsignedOf<std::int16_t> {
+  using type = std::uint16_t;
+};
+template <>
+struct UnsignedOf<std::int32_t> {
+  using type = std::uint32_t;
+};
+template <>
+struct UnsignedOf<std::int64_t> {
+  using type = std::uint64_t;
+};
+template <class T>
+using Unsigned = typename UnsignedOf<T>::type;
+
 template <class T>
 constexpr T lowest_integer() {
   if constexpr (Traits<T>::kSigned) {

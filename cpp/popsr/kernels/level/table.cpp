@@ -32,9 +32,9 @@ constexpr void fill_elementwise(KernelTable& table) {
 template <class T>
 constexpr void fill_reductions(KernelTable& table, Compute type) {
   const int c = index(type);
-  table.reduce[index(Reduce::kSum)][c] = sum_rows<T, false>;
-  table.reduce[index(Reduce::kSumSquare)][c] = sum_rows<T, true>;
-  table.reduce[index(Reduce::kProduct)][c] = product_rows<T>;
+  table.reduce[index(Reduce::kSum)][c] = sum_rows<Unsigned<T>, false>;
+  table.reduce[index(Reduce::kSumSquare)][c] = sum_rows<Unsigned<T>, true>;
+  table.reduce[index(Reduce::kProduct)][c] = product_rows<Unsigned<T>>;
   table.reduce[index(Reduce::kMax)][c] = extreme_rows<T, true>;
   table.reduce[index(Reduce::kMin)][c] = extreme_rows<T, false>;
 }
@@ -42,17 +42,17 @@ constexpr void fill_reductions(KernelTable& table, Compute type) {
 template <class From>
 constexpr void fill_casts(KernelTable& table, Compute from) {
   auto& row = table.cast[index(from)];
-  row[index(Compute::kF32)] = cast_loop<float, From>;
-  row[index(Compute::kF64)] = cast_loop<double, From>;
-  row[index(Compute::kI8)] = cast_loop<std::int8_t, From>;
-  row[index(Compute::kI16)] = cast_loop<std::int16_t, From>;
-  row[index(Compute::kI32)] = cast_loop<std::int32_t, From>;
-  row[index(Compute::kI64)] = cast_loop<std::int64_t, From>;
-  row[index(Compute::kU8)] = cast_loop<std::uint8_t, From>;
-  row[index(Compute::kU16)] = cast_loop<std::uint16_t, From>;
-  row[index(Compute::kU32)] = cast_loop<std::uint32_t, From>;
-  row[index(Compute::kU64)] = cast_loop<std::uint64_t, From>;
-  row[index(Compute::kBool)] = cast_loop<Bool, From>;
+  row[index(Compute::kF32)] = cast_of<float, From>();
+  row[index(Compute::kF64)] = cast_of<double, From>();
+  row[index(Compute::kI8)] = cast_of<std::int8_t, From>();
+  row[index(Compute::kI16)] = cast_of<std::int16_t, From>();
+  row[index(Compute::kI32)] = cast_of<std::int32_t, From>();
+  row[index(Compute::kI64)] = cast_of<std::int64_t, From>();
+  row[index(Compute::kU8)] = cast_of<std::uint8_t, From>();
+  row[index(Compute::kU16)] = cast_of<std::uint16_t, From>();
+  row[index(Compute::kU32)] = cast_of<std::uint32_t, From>();
+  row[index(Compute::kU64)] = cast_of<std::uint64_t, From>();
+  row[index(Compute::kBool)] = cast_of<Bool, From>();
 }
 
 constexpr void fill_functions(KernelTable& table) {

@@ -6,6 +6,7 @@ namespace popsr::kernels {
 namespace {
 
 struct Add {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     if constexpr (Traits<T>::kFloat)
@@ -20,6 +21,7 @@ struct Add {
 };
 
 struct Sub {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     if constexpr (Traits<T>::kFloat)
@@ -34,6 +36,7 @@ struct Sub {
 };
 
 struct Mul {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     if constexpr (Traits<T>::kFloat)
@@ -78,6 +81,7 @@ struct ScaledAdd {
 };
 
 struct Negate {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (Traits<T>::kFloat)

@@ -14,6 +14,7 @@ template <class T>
 }
 
 struct BitAnd {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     return static_cast<T>(a & b);
@@ -21,6 +22,7 @@ struct BitAnd {
 };
 
 struct BitOr {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     return static_cast<T>(a | b);
@@ -28,6 +30,7 @@ struct BitOr {
 };
 
 struct BitXor {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     return static_cast<T>(a ^ b);
@@ -35,6 +38,7 @@ struct BitXor {
 };
 
 struct BitNot {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     return static_cast<T>(~a);
@@ -42,6 +46,7 @@ struct BitNot {
 };
 
 struct ShiftLeft {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T amount) {
     const Word<T> by = plain_bits(amount);
@@ -51,6 +56,7 @@ struct ShiftLeft {
 };
 
 struct ShiftRightLogical {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T amount) {
     const Word<T> by = plain_bits(amount);
@@ -62,6 +68,7 @@ struct ShiftRightLogical {
 /// Arithmetic shift, for unsigned integers too: the highest bit is copied. A shift by the width minus one
 /// leaves nothing else.
 struct ShiftRightArithmetic {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T amount) {
     const Word<T> by = plain_bits(amount);
@@ -73,6 +80,7 @@ struct ShiftRightArithmetic {
 };
 
 struct PopulationCount {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     return static_cast<T>(__builtin_popcountll(plain_bits(a)));
@@ -80,6 +88,7 @@ struct PopulationCount {
 };
 
 struct CountLeadingZeros {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     const std::uint64_t bits = plain_bits(a);

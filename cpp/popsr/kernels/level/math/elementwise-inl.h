@@ -133,6 +133,15 @@ consteval ElementwiseFn kernel_of() {
     return elementwise_loop<Op, kOp, T>;
 }
 
+/// Kernel of a signed integer: that of the unsigned one if the op computes the same bits for both.
+template <class Op, ElementwiseOp kOp, class T>
+consteval ElementwiseFn signed_kernel_of() {
+  if constexpr (requires { Op::kIgnoresSign; })
+    return kernel_of<Op, kOp, Unsigned<T>>();
+  else
+    return kernel_of<Op, kOp, T>();
+}
+
 template <class Op, ElementwiseOp kOp>
 consteval ElementwiseFn bf16_kernel_of() {
   if constexpr (requires { Op::run_bf16; })
@@ -157,10 +166,10 @@ consteval ElementwiseKernels kernels_of() {
     set(Compute::kF64, kernel_of<Op, kOp, double>());
   }
   if constexpr ((kTypes & kIntegerTypes) != 0) {
-    set(Compute::kI8, kernel_of<Op, kOp, std::int8_t>());
-    set(Compute::kI16, kernel_of<Op, kOp, std::int16_t>());
-    set(Compute::kI32, kernel_of<Op, kOp, std::int32_t>());
-    set(Compute::kI64, kernel_of<Op, kOp, std::int64_t>());
+    set(Compute::kI8, signed_kernel_of<Op, kOp, std::int8_t>());
+    set(Compute::kI16, signed_kernel_of<Op, kOp, std::int16_t>());
+    set(Compute::kI32, signed_kernel_of<Op, kOp, std::int32_t>());
+    set(Compute::kI64, signed_kernel_of<Op, kOp, std::int64_t>());
     set(Compute::kU8, kernel_of<Op, kOp, std::uint8_t>());
     set(Compute::kU16, kernel_of<Op, kOp, std::uint16_t>());
     set(Compute::kU32, kernel_of<Op, kOp, std::uint32_t>());

@@ -8,6 +8,7 @@ namespace {
 // Comparisons and classes: 1 or 0 in the compute type
 
 struct EqualMask {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     return a == b ? static_cast<T>(1) : static_cast<T>(0);
@@ -22,6 +23,7 @@ struct Greater {
 };
 
 struct NotEqual {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a, T b) {
     return a != b ? static_cast<T>(1) : static_cast<T>(0);
@@ -36,6 +38,7 @@ struct LessEqual {
 };
 
 struct LogicalNot {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     return a == 0 ? static_cast<T>(1) : static_cast<T>(0);
@@ -43,6 +46,7 @@ struct LogicalNot {
 };
 
 struct IsNan {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     return a != a ? static_cast<T>(1) : static_cast<T>(0);
@@ -50,6 +54,7 @@ struct IsNan {
 };
 
 struct IsInf {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (Traits<T>::kFloat)
@@ -60,6 +65,7 @@ struct IsInf {
 };
 
 struct IsFinite {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (Traits<T>::kFloat)
@@ -72,6 +78,7 @@ struct IsFinite {
 // Selection
 
 struct Select {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T condition, T a, T b) {
     return condition != 0 ? a : b;
@@ -122,6 +129,7 @@ struct ReluGrad {
 // Rounding to integers
 
 struct Floor {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (!Traits<T>::kFloat)
@@ -134,6 +142,7 @@ struct Floor {
 };
 
 struct Ceil {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (!Traits<T>::kFloat)
@@ -146,6 +155,7 @@ struct Ceil {
 };
 
 struct Trunc {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (!Traits<T>::kFloat)
@@ -159,6 +169,7 @@ struct Trunc {
 
 /// From 2^23 or 2^52 on every number is an integer; adding that to a smaller one rounds it.
 struct RoundEven {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (!Traits<T>::kFloat) {
@@ -172,6 +183,7 @@ struct RoundEven {
 };
 
 struct RoundAway {
+  static constexpr bool kIgnoresSign = true;
   template <class T>
   [[gnu::always_inline]] static T apply(T a) {
     if constexpr (!Traits<T>::kFloat) {
