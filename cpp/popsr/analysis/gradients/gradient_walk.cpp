@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "popsr/effects/fetch_ahead.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {
