@@ -13,9 +13,9 @@
 namespace popsr {
 namespace {
 
-// Slabs from the first size on are pages of their own, which the system takes back when the slab goes. From the
-// second on these are of 2 MiB where the system has them: products step through the rows of large matrices, each
-// of which is on a page of its own otherwise.
+// Slabs from the first size on are pages of their own, which the system takes back when the slab goes.
+// From the second on these are of 2 MiB where the system has them: products step through the rows of
+// large matrices, each of which is on a page of its own otherwise.
 constexpr std::size_t kMappedSlab = std::size_t{1} << 20, kHugeSlab = std::size_t{1} << 22;
 constexpr std::size_t kHugePage = std::size_t{1} << 21;
 constexpr std::size_t kPages = std::size_t{1} << 16;  // whole pages, on every system

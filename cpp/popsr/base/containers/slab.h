@@ -7,8 +7,8 @@
 
 namespace popsr {
 
-/// Memory aligned to kAlignment bytes. Large slabs use large pages if the system has them, and take memory page
-/// by page as they are written.
+/// Memory aligned to kAlignment bytes. Large slabs use large pages if the system has them, and take
+/// memory page by page as they are written.
 class Slab {
  public:
   static constexpr std::size_t kAlignment = 64;

@@ -95,10 +95,11 @@ class SessionHandle {
   /// Sets the transfers of streams without elements; for other streams they follow from the arrays.
   void set_transfers(std::int64_t transfers) { transfers_ = transfers; }
 
-  /// Runs the session, as run `number` of its stops. `arrays`: one C-contiguous array per stream in use, checked for shape and dtype by
-  /// the caller; they keep the buffers alive. `progress`: called with the number of iterations that have
-  /// just ended, or None. `on_label`: called with the first op, once per session, that is given a label out
-  /// of range, and a text. `on_plan_change`: see prepare(); an error of it is raised before anything runs.
+  /// Runs the session, as run `number` of its stops. `arrays`: one C-contiguous array per stream in use,
+  /// checked for shape and dtype by the caller; they keep the buffers alive. `progress`: called with the
+  /// number of iterations that have just ended, or None. `on_label`: called with the first op, once per
+  /// session, that is given a label out of range, and a text. `on_plan_change`: see prepare(); an error
+  /// of it is raised before anything runs.
   void run(std::uint64_t number, const py::typing::List<py::array>& arrays, const Function& print,
            const As<"collections.abc.Callable[[int], object] | None">& progress, const Function& on_label,
            const Function& on_plan_change) {

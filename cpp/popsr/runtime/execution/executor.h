@@ -30,8 +30,8 @@ class Executor {
   Executor(const PartitionAnalysis& facts, Plan& plan, ThreadPool& pool, double check, bool profile,
            RankLink* link = nullptr);
 
-  /// Runs the program once. Noise depends on (seed, step) and the instruction's position only. `number`: of the
-  /// run; once `stops` stops it, it ends between two instructions, with a StoppedError.
+  /// Runs the program once. Noise depends on (seed, step) and the instruction's position only. `number`:
+  /// of the run; once `stops` stops it, it ends between two instructions, with a StoppedError.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, const RunStops& stops, std::uint64_t number,
            RunWatcher* watcher = nullptr);
   /// Registers `observer` for the instructions of further runs; null removes it.

@@ -65,8 +65,9 @@ struct CompiledPlan {
 /// Facts of a program under assumptions; the result owns the program.
 std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
 
-/// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped, and those
-/// that another one replaces before they ran: a session's first, which is for equal rows, seldom comes back.
+/// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped, and
+/// those that another one replaces before they ran: a session's first, which is for equal rows, seldom
+/// comes back.
 class PlanCache {
  public:
   /// Compiles the first plan. `streams`: the small streams, in the order of PlanKey::rows; `states`:

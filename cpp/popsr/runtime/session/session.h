@@ -98,11 +98,12 @@ class Session {
   void run(std::span<const StreamBuffer> buffers, const std::function<void(const PrintRequest&)>& print,
            RunWatcher* watcher = nullptr,
            const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
-  /// Executes the main graph once, as run `number` of stops(). `buffers` is indexed by StreamId; prints go to `print`. `on_invalid_label`
-  /// is called with the first label out of range of each op, once per session. If the call throws before the
-  /// first op ran, variables are unchanged. An error in mid-run (ReplicaError of an exchange that some
-  /// members of a group skip, an offset, a scale or a label out of range, or a result that is not finite)
-  /// leaves the variables as written so far, and so do stops() and exceptions of `print` and `watcher`.
+  /// Executes the main graph once, as run `number` of stops(). `buffers` is indexed by StreamId; prints
+  /// go to `print`. `on_invalid_label` is called with the first label out of range of each op, once per
+  /// session. If the call throws before the first op ran, variables are unchanged. An error in mid-run
+  /// (ReplicaError of an exchange that some members of a group skip, an offset, a scale or a label out of
+  /// range, or a result that is not finite) leaves the variables as written so far, and so do stops() and
+  /// exceptions of `print` and `watcher`.
   void run_prepared(std::uint64_t number, std::span<const StreamBuffer> buffers,
                     const std::function<void(const PrintRequest&)>& print, RunWatcher* watcher = nullptr,
                     const std::function<void(const Op&, const InvalidLabel&)>& on_invalid_label = {});
