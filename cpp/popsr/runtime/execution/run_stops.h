@@ -6,9 +6,10 @@
 
 namespace popsr {
 
-/// Numbers of the runs of a session, from 1 on in the order in which they were asked for, and the last that is to
-/// end. All members may be called from any thread and from signal handlers. A stop is for the runs that have a
-/// number when it is asked for and for no later one, however long either of them is delayed.
+/// Numbers of the runs of a session, from 1 on in the order in which they were asked for, and the last
+/// that is to end. All members may be called from any thread and from signal handlers. A stop is for the
+/// runs that have a number when it is asked for and for no later one, however long either of them is
+/// delayed.
 class RunStops {
  public:
   /// Returns the number of a new run; from here on a stop ends it.
