@@ -170,8 +170,8 @@ U8 = RNG.integers(0, 256, (2, 4, 6)).astype(np.uint8)
 I8 = RNG.integers(-128, 128, (2, 4, 6)).astype(np.int8)
 F32 = RNG.normal(size=(2, 4, 6)).astype(np.float32)
 BIAS = RNG.normal(size=6).astype(np.float32)
-# Weights of 7 bits, as `reduce_range` makes them: where the processor has no VNNI, onnxruntime adds pairs of products of
-# uint8 and int8 in 16 bits, which saturate.
+# Weights of 7 bits, as `reduce_range` makes them: where the processor has no VNNI, onnxruntime adds pairs of products
+# of uint8 and int8 in 16 bits, which saturate.
 W8 = RNG.integers(-64, 65, (6, 6)).astype(np.int8)
 COLUMNS = np.linspace(0.01, 0.03, 6).astype(np.float32)
 A, B, OUT = np.float32(0.02), np.float32(0.03), np.float32(0.05)
