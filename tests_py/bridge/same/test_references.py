@@ -293,7 +293,10 @@ def test_all_forms_of_a_proof(tmp_path: Path) -> None:
     wrong = beside(sgd(lambda t: lax.psum(t, "data"), jnp.mean), W, X, exact=False, **DATA)
     assert bool(wrong) is False
     assert wrong.advice == ()
-    assert repr(wrong) == "Proof[not ok: 1 state on 4 replicas, none drifts, compared with one device: 1 differs]"
+    assert (
+        repr(wrong)
+        == "Proof[not ok: 1 state on 4 replicas, none drifts, compared with one device: 1 differs]"
+    )
     line = "'w' differs from one device (float64): by"
     assert line in str(wrong)
     assert line in wrong.sentences[0]
