@@ -65,8 +65,8 @@ struct WordOf<8> {
 template <class T>
 using Word = typename WordOf<sizeof(T)>::type;
 
-/// Unsigned integer of the width of an integer; other types as they are. A loop whose bits do not depend on the sign of
-/// its numbers is compiled for these alone.
+/// Unsigned integer of the width of an integer; other types as they are. A loop whose bits do not depend on
+/// the sign of its numbers is compiled for these alone.
 template <class T>
 struct UnsignedOf {
   using type = T;

@@ -53,8 +53,8 @@ void cast_loop(void* out, const void* in, std::int64_t n) {
   for (std::int64_t i = 0; i < n; ++i) y[i] = Cast<To, From>::apply(x[i]);
 }
 
-/// Loop of a conversion. Integers wrap, so that the sign of the result makes no difference to its bits, nor does that of
-/// what is cut or compared with 0: four integers of a width share a loop.
+/// Loop of a conversion. Integers wrap, so that the sign of the result makes no difference to its bits, nor
+/// does that of what is cut or compared with 0: four integers of a width share a loop.
 template <class To, class From>
 consteval auto cast_of() {
   constexpr bool kIsCut = sizeof(From) >= sizeof(To) && !Traits<To>::kFloat;
