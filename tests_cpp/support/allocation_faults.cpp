@@ -28,6 +28,7 @@ bool fails() {
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
   if (fails()) return nullptr;
   if (alignment <= alignof(std::max_align_t)) return std::malloc(size == 0 ? 1 : size);
+  if (size > std::numeric_limits<std::size_t>::max() - alignment) return nullptr;  // rounded up it is small
   return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
 

@@ -240,7 +240,7 @@ def test_a_stop_from_the_call_of_run_on_is_not_lost(moment: str, monkeypatch: py
     with ir.main_graph:
         v = popsr.variable(np.zeros(2, np.float32))
         ops.add_(v, collectives.replicated_all_reduce(ops.host_load(stream := popsr.h2d_stream((2,), F32))))
-    same, other = np.ones((2, 2), np.float32), np.float32([[1, 1], [2, 2]])
+    same, other = np.ones((2, 2), np.float32), np.array([[1, 1], [2, 2]], np.float32)
     stopped: list[str] = []
     with popsr.Session(ir) as session:
         session.run({stream: same})

@@ -284,7 +284,8 @@ def test_products_of_all_weights_are_exact() -> None:
     """Integers in NumPy, as onnxruntime saturates on some processors; pairs of products are beyond 16 bits."""
     x, w = np.full((2, 6), 255, np.uint8), np.full((6, 6), 127, np.int8)
     one, none = np.ones(6, np.float32), np.zeros(6, np.int8)
-    row = ("MatMulIntegerToFloat", [x, w, np.float32(1), one, np.uint8(0), none], {}, ["y"])
-    model, feeds = node_model(row)
+    model, feeds = node_model(
+        ("MatMulIntegerToFloat", [x, w, np.float32(1), one, np.uint8(0), none], {}, ["y"])
+    )
     (found,) = load(model).run(feeds).values()
     np.testing.assert_array_equal(found, (x.astype(np.int64) @ w.astype(np.int64)).astype(np.float32))

@@ -84,7 +84,7 @@ def pad(mode: str, low: int, high: int, text: str) -> Case:
 def layer(
     op_type: str, gates: int, text: str, w: Any = None, start: Any = None, size: int = 4, **more: Any
 ) -> Case:
-    operands = [
+    operands: list[Any] = [
         np.zeros((5, 2, 3), np.float32),
         np.zeros((1, gates * 4, 3) if w is None else w, np.float32),
         np.zeros((1, gates * 4, 4), np.float32),

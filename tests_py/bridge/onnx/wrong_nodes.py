@@ -58,7 +58,7 @@ def _models() -> Iterator[Any]:
         warnings.simplefilter("ignore")  # NumPy's, of the expected values
         from onnx.backend.test.loader import load_model_tests
 
-        cases = sorted(load_model_tests(kind="node"), key=lambda case: case.name)
+        cases: list[Any] = sorted(load_model_tests(kind="node"), key=lambda case: case.name)
     seen = set()
     for case in cases:
         nodes, inputs = case.model.graph.node, case.data_sets[0][0]
@@ -159,7 +159,7 @@ def _without_an_operand(model: Any, rng: np.random.Generator) -> bool:
     node = model.graph.node[0]
     domain = "" if node.domain == "ai.onnx" else node.domain
     version = next(each.version for each in model.opset_import if each.domain == domain)
-    inputs = onnx.defs.get_schema(node.op_type, version, domain).inputs
+    inputs: Any = onnx.defs.get_schema(node.op_type, version, domain).inputs
     needed = [i for i, each in enumerate(inputs[: len(node.input)]) if each.option.name == "Single"]
     if not needed:
         return False
