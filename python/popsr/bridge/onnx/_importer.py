@@ -288,7 +288,7 @@ class Importer(Values):
         found = find_rule(domain, proto.op_type, opset)
         if found is None and not self._has_body(domain, proto.op_type, opset):
             raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
-        self._schemas.check(node, domain, operands)
+        symbols = self._schemas.check(node, domain, operands)
         results = None
         if domain == "":
             results = narrow_results(node, operands, lambda plain: self._by_rule(found, node, domain, plain))
@@ -297,7 +297,7 @@ class Importer(Values):
         if results is None:
             results = self._by_rule(found, node, domain, operands)
         own_shapes = found is not None and found.own_shapes
-        self._schemas.check_results(node, domain, operands, results, own_shapes)
+        self._schemas.check_results(node, domain, operands, results, symbols, own_shapes)
         return results
 
     def _by_rule(self, found: Rule | None, node: Node, domain: str, operands: list[Value]) -> list[Value]:

@@ -87,15 +87,18 @@ class Schemas:
         """Note values that the model states, as initializers and results of ``Constant``; others it computes."""
         self._stated.update((id(each), each) for each in values if isinstance(each, np.ndarray))
 
-    def check(self, node: Node, domain: str, operands: Sequence[Value]) -> None:
+    def check(self, node: Node, domain: str, operands: Sequence[Value]) -> dict[str, str]:
         """Refuse a node that its schema does not allow, before its rule runs.
 
+        Returns:
+            The types that the symbols of its schema stand for, for ``check_results``.
         Raises:
             MisfitError: its attributes, the number of its operands and results, or the types of its operands.
         """
         found = _signature(self._onnx, domain, node.proto.op_type, node.opset)
+        symbols: dict[str, str] = {}
         if found is None:
-            return
+            return symbols
         if found.schema.deprecated and found.is_later:
             raise MisfitError(
                 f"is of an op that opset {node.opset} has no more, got {node.proto.op_type}, expected an earlier opset "
@@ -105,10 +108,17 @@ class Schemas:
         _check_attributes(found, node)
         _check_count(found.inputs, node.proto.input, "operand", node.opset)
         _check_count(found.outputs, node.proto.output, "result", node.opset)
-        _bound(found.inputs, node.proto.input, operands, "operand", {})
+        _bound(found.inputs, node.proto.input, operands, "operand", symbols)
+        return symbols
 
     def check_results(
-        self, node: Node, domain: str, operands: Sequence[Value], results: Sequence[Value], own_shapes: bool
+        self,
+        node: Node,
+        domain: str,
+        operands: Sequence[Value],
+        results: Sequence[Value],
+        symbols: dict[str, str],
+        own_shapes: bool,
     ) -> None:
         """Refuse a node whose results are not those that its schema allows, and that ONNX infers.
 
@@ -127,8 +137,6 @@ class Schemas:
                 f"names a result that it does not make, got {shown(missing[0])}, expected {len(results)} results",
                 AttributeValueError,
             )
-        symbols: dict[str, str] = {}
-        _bound(found.inputs, node.proto.input, operands, "operand", symbols)
         if found.inputs and all(each.is_value for each in found.outputs):
             _bound(found.outputs, node.proto.output, results, "result", symbols)
         inferred = () if own_shapes or not found.inputs else self._inferred(found, node, domain, operands)
