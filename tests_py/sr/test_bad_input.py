@@ -494,7 +494,7 @@ SHARED = ["axpy", "fma", "lerp", "mul", "sub", "addcdiv", "addcmul"]
 
 @pytest.mark.parametrize("name", [*SHARED, *(f"{name}_" for name in SHARED)])
 def test_docstrings_describe_the_keywords_that_are_handed_on(name: str) -> None:
-    """In the order of the signature, which type hints agree with."""
+    """Keywords stand in the order of the signature, and type hints name the same ones."""
     function = getattr(sr, name)
     parameters = list(inspect.signature(function).parameters)
     lines = (inspect.getdoc(function) or "").split("\n")

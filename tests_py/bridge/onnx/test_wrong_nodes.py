@@ -283,7 +283,7 @@ EXCEPTIONS = {
 
 
 def test_what_onnxruntime_refuses_of_changed_nodes_is_refused() -> None:
-    """In a process of its own, as onnxruntime ends its process on some wrong nodes."""
+    """Compare in another process: onnxruntime ends its own on some wrong nodes."""
     made = subprocess.run(
         [sys.executable, "-m", "tests_py.bridge.onnx.wrong_nodes", "0"],
         cwd=ROOT, capture_output=True, text=True, check=False,

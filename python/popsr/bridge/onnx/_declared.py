@@ -25,7 +25,7 @@ class Declared:
     """
 
     def __init__(self, *infos: Iterable[Any], ranks: bool = True, extents: bool = True) -> None:
-        """Of tensors, and sequences of them."""
+        """Keep the types of tensors, and of sequences of them."""
         self._types = {
             each.name: each.type
             for some in infos

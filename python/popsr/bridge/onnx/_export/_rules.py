@@ -265,9 +265,8 @@ def _gather_general(out: Writer, op: Op, inputs: list[str]) -> None:
     assert t is not None
     assert indices is not None
     corners = inputs[1]
-    if (
-        op.attributes["mode"] == "clip"
-    ):  # GatherND counts from the end what is below 0, and refuses what is beyond
+    if op.attributes["mode"] == "clip":
+        # GatherND counts from the end what is below 0, and refuses what is beyond.
         last = np.asarray(t.shape[batch : batch + len(op.attributes["index_map"])]) - 1
         kind = indices.dtype.as_numpy()
         corners = out.node("Max", [corners, out.constant(0, kind)], [out.fresh()])
