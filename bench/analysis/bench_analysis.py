@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -71,14 +72,18 @@ class Row:
         return self.median / self.ops * 1e9
 
 
-def generated(*specs: str, rounds: int = ROUNDS) -> dict[str, Row]:
-    """Rows of programs "<program>:<replicas>:<size>" that took turns in one process."""
+def generator_rows(*arguments: str) -> list[dict[str, Any]]:
+    """Objects that the generator prints, one a line, for programs "<program>:<replicas>:<size>"."""
     if not GENERATOR.exists():
         pytest.fail(f"{GENERATOR} is missing: nox -s cpp builds it")
-    out = subprocess.run([GENERATOR, str(rounds), *specs], check=True, capture_output=True, text=True).stdout
+    out = subprocess.run([GENERATOR, *arguments], check=True, capture_output=True, text=True).stdout
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def generated(*specs: str, rounds: int = ROUNDS) -> dict[str, Row]:
+    """Rows of programs that took turns in one process."""
     rows = {}
-    for line in out.splitlines():
-        row = json.loads(line)
+    for row in generator_rows(str(rounds), *specs):
         seconds = row.pop("seconds")
         name = row.pop("program")
         rows[name] = Row(best=min(seconds), median=statistics.median(seconds), **row)
@@ -142,6 +147,13 @@ def record_times(
     record(table, case, side, **cells)
 
 
+def record_together(record, case: str, facts: list[float], lints: list[float], most: float) -> None:
+    """Row of the sums of two times; ``most``: seconds of the goal."""
+    total = [a + b for a, b in zip(facts, lints, strict=True)]
+    goal = at_most(most, min(total), duration)
+    record(PYTHON, case, "together", **cells_of(Times(min(total), statistics.median(total))), **goal)
+
+
 def time_python(record, checked: bool) -> None:
     ir = basic.late_updates(25_000)
     ir.options.enable_inplace_ambiguity_checking = checked
@@ -161,9 +173,7 @@ def time_python(record, checked: bool) -> None:
     case = f"100,000 ops built in Python{', `analyze` checks the order of writes' if checked else ''}"
     record_times(record, PYTHON, case, "`analyze`", analysed)
     record_times(record, PYTHON, case, "lints", linted)
-    total = [a + b for a, b in zip(analysed, linted, strict=True)]
-    goal = at_most(0.02, min(total), duration)
-    record(PYTHON, case, "together", **cells_of(Times(min(total), statistics.median(total))), **goal)
+    record_together(record, case, analysed, linted, 0.02)
     record_times(record, GROWTH, case, "`analyze`", again, statistics.median(analysed))
     record_times(record, GROWTH, case, "lints", lints_again, statistics.median(linted))
 
@@ -176,29 +186,19 @@ def test_program_built_in_python(record):
 
 def test_many_collectives(record):
     """Facts and lints of a program that is seen for the first time, in processor time."""
-    program = "collectives:16:102010"
-    out = subprocess.run(
-        [GENERATOR, "lints", str(ROUNDS), program], check=True, capture_output=True, text=True
-    )
-    rows = [json.loads(line) for line in out.stdout.splitlines()]
+    rows = generator_rows("lints", str(ROUNDS), "collectives:16:102010")
     facts = [row["facts"] for row in rows]
     others = {"program", "ops", "verify", "check", "facts", "lints"}
     lints = [sum(seconds for name, seconds in row.items() if name not in others) for row in rows]
     case = f"many collectives: {rows[0]['ops']:,} ops"
     record_times(record, PYTHON, case, "facts", facts)
     record_times(record, PYTHON, case, "lints", lints)
-    total = [a + b for a, b in zip(facts, lints, strict=True)]
-    goal = at_most(0.025, min(total), duration)
-    record(PYTHON, case, "together", **cells_of(Times(min(total), statistics.median(total))), **goal)
+    record_together(record, case, facts, lints, 0.025)
 
 
 def test_growth(record):
     specs = ("late:4:25000", "gpt:1024:100000", "gpt:1024:1000000", "called:1024:1000")
-    out = subprocess.run(
-        [GENERATOR, "growth", str(ROUNDS), *specs], check=True, capture_output=True, text=True
-    ).stdout
-    for line in out.splitlines():
-        row = json.loads(line)
+    for row in generator_rows("growth", str(ROUNDS), *specs):
         record_times(record, GROWTH, f"`{row['program']}`", "facts", row["seconds"], row["whole"])
 
 

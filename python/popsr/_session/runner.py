@@ -108,9 +108,8 @@ class Runner:
                 state.require_idle("run")
             state.running = True
             try:
-                if state.core.is_stopped(
-                    number
-                ):  # while inputs were converted, or another thread was running
+                # Stopped while inputs were converted, or another thread was running.
+                if state.core.is_stopped(number):
                     raise StoppedError(
                         "run: stopped by Session.stop() before its first op, the variables are unchanged"
                     )
