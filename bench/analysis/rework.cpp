@@ -35,7 +35,7 @@ constexpr std::pair<std::string_view, LintPass> kLints[] = {
     {"stores", lint_stores},
     {"variables", lint_variables},
     {"sites", lint_call_sites},
-    {"ops", lint_ops},
+    {"own", lint_ops},
     {"updates", lint_updates},
     {"reads", lint_reads},
     {"gradients", lint_gradients},
