@@ -16,8 +16,8 @@ from tests_py.support.helpers import run_python
 
 __all__ = ["Row", "check_row", "in_child", "measured_rows", "outcome", "print_rows", "status"]
 
-_MAX_SECONDS = 20  # of a process; what takes longer has failed
-_ROW_SECONDS, _ROW_MEMORY = 2, 200 << 20
+_MAX_SECONDS = 20  # of a process; what takes longer is killed: a bomb takes minutes or hours
+_ROW_MEMORY = 200 << 20
 
 
 class Row(NamedTuple):
@@ -61,7 +61,6 @@ def check_row(row: Row, found: Mapping[str, Any]) -> None:
         assert (found["error"], found["text"]) == ("", "")
     assert len(found["text"]) <= 500
     assert "\n" not in found["text"]
-    assert found["seconds"] <= _ROW_SECONDS
     assert found["memory"] <= _ROW_MEMORY + 2 * found["bytes"]
 
 
