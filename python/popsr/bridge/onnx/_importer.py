@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from popsr import dtypes, ops
+from popsr import ops
 from popsr._program.building.gaps import Gap, merged_gaps
 from popsr._program.context import location
 from popsr._program.create_graph import graph_input, graph_output
@@ -15,9 +15,10 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor
 from popsr._support.text.shown import shown
+from popsr.bridge.onnx._bodies import body_of, has_body
 from popsr.bridge.onnx._declared import Declared
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
-from popsr.bridge.onnx._narrow import Narrow, narrow_results, value_of, without_narrow
+from popsr.bridge.onnx._narrow import narrow_results, value_of, without_narrow
 from popsr.bridge.onnx._node import Missing, Node, Sequenced, Value, Weight
 from popsr.bridge.onnx._places import (
     Depth,
@@ -38,8 +39,7 @@ from popsr.bridge.onnx._rules import (
     ValueNeededError,
     find_rule,
 )
-from popsr.bridge.onnx._schemas import Schemas, defaults_of
-from popsr.bridge.onnx._types import code_of
+from popsr.bridge.onnx._schemas import Schemas
 from popsr.bridge.onnx._values import Values
 from popsr.errors import (
     AttributeValueError,
@@ -286,7 +286,7 @@ class Importer(Values):
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
         node = Node(proto, position, opset, self, values, attributes)
         found = find_rule(domain, proto.op_type, opset)
-        if found is None and not self._has_body(domain, proto.op_type, opset):
+        if found is None and not has_body(self._onnx, domain, proto.op_type, opset):
             raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
         symbols = self._schemas.check(node, domain, operands)
         results = None
@@ -395,45 +395,8 @@ class Importer(Values):
 
     def _expanded(self, node: Node, domain: str, operands: Sequence[Value]) -> list[Value]:
         """The results of the function body that ONNX gives for an op."""
-        onnx, proto = self._onnx, node.proto
-        if not onnx.defs.has(proto.op_type, node.opset, domain):
-            raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
-        schema = onnx.defs.get_schema(proto.op_type, node.opset, domain)
-        body = None
-        if schema.has_function:
-            body = schema.function_body
-        elif schema.has_context_dependent_function:
-            types = [self._type(value).SerializeToString() for value in operands]
-            body = onnx.FunctionProto.FromString(
-                schema.get_context_dependent_function(self._with_attributes(node), types)
-            )
-        if body is None or not body.node:
-            raise NotSupportedError("")
-        return self._call(body, operands, {**defaults_of(schema), **node.attributes}, proto.output)
-
-    def _with_attributes(self, node: Node) -> bytes:
-        """The message of a node with attributes in place of references."""
-        copy = type(node.proto)()
-        copy.CopyFrom(node.proto)
-        del copy.attribute[:]
-        for name, each in node.attributes.items():
-            made = copy.attribute.add()
-            made.CopyFrom(each)
-            made.name = name
-        return bytes(copy.SerializeToString())
-
-    def _type(self, value: Value) -> Any:
-        """ONNX's type of a value."""
-        if value is None:
-            return self._onnx.TypeProto()
-        if isinstance(value, Sequenced):
-            raise NotSupportedError("of a sequence")
-        if isinstance(value, Narrow):
-            return self._onnx.helper.make_tensor_type_proto(value.kind.code, value.shape)
-        if isinstance(value, Weight):
-            value = value.array
-        kind = value.dtype if isinstance(value, Tensor) else dtypes.dtype.as_dtype(value.dtype)
-        return self._onnx.helper.make_tensor_type_proto(code_of(kind), value.shape)
+        body, attributes = body_of(self._onnx, node, domain, operands)
+        return self._call(body, operands, attributes, node.proto.output)
 
     # Gaps
 
@@ -454,7 +417,7 @@ class Importer(Values):
                 f"{op_type} (of the domain {domain or 'ai.onnx'}, which the model does not import)",
             )
         try:
-            if find_rule(domain, op_type, opset) is None and not self._has_body(domain, op_type, opset):
+            if find_rule(domain, op_type, opset) is None and not has_body(self._onnx, domain, op_type, opset):
                 return self._gap(
                     proto, position, f"{op_type} (of the domain {domain})" if domain else op_type
                 )
@@ -471,14 +434,6 @@ class Importer(Values):
                 with location(place_of(proto), position):
                     self._behind_a_gap(proto, position)
         self._opsets = before
-
-    def _has_body(self, domain: str, op_type: str | bytes, opset: int) -> bool:
-        """True for an op that ONNX gives as a function of others."""
-        schemas = self._onnx.defs
-        if not isinstance(op_type, str) or not schemas.has(op_type, opset, domain):  # bytes, if damaged
-            return False
-        schema = schemas.get_schema(op_type, opset, domain)
-        return bool(schema.has_function or schema.has_context_dependent_function)
 
     def _gap(self, proto: Any, position: int, text: str) -> list[Value]:
         """Note what is missing; nodes that read the results are skipped."""

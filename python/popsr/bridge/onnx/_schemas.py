@@ -359,7 +359,7 @@ def element_of(value: Value) -> int:
     if isinstance(value, Weight):
         value = value.array
     if not isinstance(value, (Tensor, np.ndarray)):
-        raise NotSupportedError("of no tensor")
+        raise NotSupportedError("of a sequence")
     return element_code(value.dtype)
 
 
