@@ -23,7 +23,6 @@ UNREAD = {
     "qk_matmul_output_mode": "of a result that the function body makes",
     "sorted": "TopK may sort",
     "Cast.round_mode": "of a type that is refused",
-    "CastLike.round_mode": "of a type that is refused",
     "Dropout.ratio": "not in training mode, from opset 7 on",
     "Optional.type": "that of the operand",
     "SequenceEmpty.dtype": "that of what is inserted",

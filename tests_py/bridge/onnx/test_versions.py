@@ -138,6 +138,10 @@ CASES = [
     Case("Scale", (1,), [X], {"scale": 0.3}),
     Case("ScaledTanh", (1,), [X], {"alpha": 0.3, "beta": 2.0}),
     Case("Selu", (6,), [X]),
+    Case("Shrink", (9,), [X], {"lambd": -0.5, "bias": 0.25}),
+    Case("Shrink", (9,), [np.arange(-4, 5, dtype=np.int8)], {"lambd": 1.5, "bias": 1.0}),
+    Case("Shrink", (9,), [np.arange(9, dtype=np.uint32)], {"lambd": 1.5}),
+    Case("Shrink", (9,), [np.arange(9, dtype=np.uint8)], {"lambd": 300.0}),
     Case("SimplifiedLayerNormalization", (1,), [X, floats(4)], {"epsilon": 1e-5, "axis": -1}),
     Case("Slice", (1,), [X], {"starts": [0, -2], "ends": [1, 100], "axes": [2, 1]}),
     Case("Slice", (10, 13), [X, ints(3), ints(-100), ints(-1), ints(-2)]),
@@ -345,6 +349,10 @@ MALFORMED: dict[str, tuple[Case, str]] = {
     "places that readers do not agree on": (
         Case("Resize", (11,), [IMAGE, NONE, SCALES], {"coordinate_transformation_mode": "align_corners"}),
         "Resize .align_corners with scales, of which readers have different places: needs sizes",
+    ),
+    "part of a whole number": (
+        Case("Shrink", (9,), [ints(1, 2)], {"bias": 0.75}),
+        "Shrink .lambd 0.5 and bias 0.75 of int64",
     ),
     "a kind of element": (Case("Cast", (1,), [X], {"to": "HALF"}), "element type half"),
 }

@@ -9,10 +9,25 @@ from popsr.bridge.onnx._node import Node, Value
 from popsr.bridge.onnx._rules import NotSupportedError
 from popsr.bridge.onnx._schemas import defaults_of, element_of, shape_in
 
-__all__ = ["body_of", "has_body"]
+__all__ = ["body_of", "require_body"]
 
 
-def has_body(onnx: Any, domain: str, op_type: str | bytes, opset: int) -> bool:
+def require_body(onnx: Any, domain: str, op_type: str | bytes, opset: int) -> None:
+    """Refuse an op that ONNX does not give as a function of others.
+
+    Raises:
+        NotSupportedError: it does not in this version.
+    """
+    if _has_body(onnx, domain, op_type, opset):
+        return
+    if domain:
+        raise NotSupportedError(f"of the domain {domain}")
+    later = range(opset + 1, onnx.defs.onnx_opset_version() + 1)
+    first = next((each for each in later if _has_body(onnx, domain, op_type, each)), None)
+    raise NotSupportedError("" if first is None else f"of opset {opset}, expected {first} or later")
+
+
+def _has_body(onnx: Any, domain: str, op_type: str | bytes, opset: int) -> bool:
     """True for an op that ONNX gives as a function of others."""
     if not isinstance(op_type, str) or not onnx.defs.has(op_type, opset, domain):  # bytes, if damaged
         return False
@@ -26,10 +41,8 @@ def body_of(onnx: Any, node: Node, domain: str, operands: Sequence[Value]) -> tu
     Raises:
         NotSupportedError: there is none.
     """
-    proto = node.proto
-    if not onnx.defs.has(proto.op_type, node.opset, domain):
-        raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
-    schema = onnx.defs.get_schema(proto.op_type, node.opset, domain)
+    require_body(onnx, domain, node.proto.op_type, node.opset)
+    schema = onnx.defs.get_schema(node.proto.op_type, node.opset, domain)
     body = None
     if schema.has_function:
         body = schema.function_body

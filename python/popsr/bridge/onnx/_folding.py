@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from popsr import dtypes
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx._node import Node
 from popsr.bridge.onnx._rules import axis_in
@@ -33,6 +34,7 @@ __all__ = [
 
 MAX_FOLDED = 1 << 18
 """Elements of the greatest result that is folded."""
+_SHORT_FLOATS = (dtypes.float16.as_numpy(), dtypes.bfloat16.as_numpy())
 
 
 class NotFoldedError(Exception):
@@ -77,10 +79,6 @@ def _mod(node: Node, a: Array, b: Array) -> Array:
 
 def _cast(node: Node, value: Array) -> Array:
     to = numpy_type(node.type_code("to"))
-    return _converted(value, to)
-
-
-def _converted(value: Array, to: np.dtype[Any]) -> Array:
     whole = value.dtype.kind in "iub"
     if value.dtype == to:
         return value
@@ -92,6 +90,10 @@ def _converted(value: Array, to: np.dtype[Any]) -> Array:
         return value.astype(to)
     if value.dtype.kind == "f" and to.kind in "iu" and (abs(value) < 2**31).all() and to.itemsize == 8:
         return value.astype(to)
+    if value.dtype == np.float32 and to in _SHORT_FLOATS:
+        short = value.astype(to)
+        if np.array_equal(short.astype(np.float32), value):  # none is rounded
+            return short
     if (value.dtype, to) == (np.dtype(np.float32), np.dtype(np.float64)):
         return value.astype(to)
     raise NotFoldedError
@@ -311,7 +313,6 @@ FOLDS: dict[str, Callable[..., Any]] = {
     "Add": _exact(np.add, "iuf"),
     "And": _exact(np.logical_and, "b"),
     "Cast": _cast,
-    "CastLike": lambda _, value, like: _converted(value, like.dtype),
     "Ceil": _exact(np.ceil, "f"),
     "Concat": _concat,
     "Constant": _constant,

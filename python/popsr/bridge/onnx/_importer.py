@@ -15,7 +15,7 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor
 from popsr._support.text.shown import shown
-from popsr.bridge.onnx._bodies import body_of, has_body
+from popsr.bridge.onnx._bodies import body_of, require_body
 from popsr.bridge.onnx._declared import Declared
 from popsr.bridge.onnx._folding import FOLDS, NotFoldedError
 from popsr.bridge.onnx._narrow import narrow_results, value_of, without_narrow
@@ -112,6 +112,7 @@ class Importer(Values):
         self._left = MAX_NODES
         self._folded_bytes = self._random = 0
         self._stack: list[Any] = []
+        self._whole: tuple[Any, int] | None = None  # node and position whose function body of ONNX is read
         self.gaps: list[Gap] = []
         self.needed: list[str] = []
 
@@ -222,12 +223,12 @@ class Importer(Values):
     def _node(self, proto: Any, position: int, values: dict[str, Value]) -> None:
         """Read one node: its results are added to the values."""
         op_type = proto.op_type
-        with location(place_of(proto), position):
+        with location(*self._place(proto, position)):
             try:
                 operands = [values[name] if name else None for name in proto.input]
             except KeyError as error:
                 raise GraphError(
-                    f"{self._where}: {named(proto, position)} reads what no earlier node makes, got "
+                    f"{self._where}: {self._named(proto, position)} reads what no earlier node makes, got "
                     f"{shown(error.args[0])}, expected nodes in an order without cycles"
                 ) from None
             if any(value is NONE for value in operands):
@@ -237,7 +238,7 @@ class Importer(Values):
         names = proto.output
         values.update((name, value) for name, value in zip(names, results, strict=False) if name)
         for name in names[: len(results)]:
-            self._check_declared(self._declared, name, values, named(proto, position))
+            self._check_declared(self._declared, name, values, self._named(proto, position))
         values.update((name, NONE) for name in names[len(results) :] if name)
 
     def _results(
@@ -252,25 +253,24 @@ class Importer(Values):
         except BehindGapError:
             return [NONE] * len(proto.output)
         except MisfitError as error:
-            raise error.kind(f"{self._where}: {named(proto, position)} {error}") from None
+            raise error.kind(f"{self._where}: {self._named(proto, position)} {error}") from None
         except NotSupportedError as error:
-            text = str(error)
-            return self._gap(proto, position, f"{op_type} ({text})" if text else op_type)
+            return self._not_supported(proto, position, error)
         except Error as error:
             if str(error).startswith(self._where):
                 raise
             if isinstance(error, (DTypeError, UnsupportedError)):
                 return self._gap(proto, position, f"{op_type} ({str(error).partition(': ')[2]})")
-            raise type(error)(f"{self._where}: {named(proto, position)}: {error}") from error
+            raise type(error)(f"{self._where}: {self._named(proto, position)}: {error}") from error
         except MemoryError:
             raise OutOfMemoryError(
-                f"{self._where}: {named(proto, position)} needs too much memory, got shapes of its operands, expected "
-                "smaller ones"
+                f"{self._where}: {self._named(proto, position)} needs too much memory, got shapes of its operands, "
+                "expected smaller ones"
             ) from None
         except _MALFORMED as error:
             raise AttributeValueError(
-                f"{self._where}: {named(proto, position)} is malformed, got {shown(str(error))}, expected a node as "
-                "ONNX defines it"
+                f"{self._where}: {self._named(proto, position)} is malformed, got {shown(str(error))}, expected a "
+                "node as ONNX defines it"
             ) from error
 
     def _read(
@@ -285,9 +285,7 @@ class Importer(Values):
         if opset is None:
             raise NotSupportedError(f"of the domain {domain or 'ai.onnx'}, which the model does not import")
         node = Node(proto, position, opset, self, values, attributes)
-        found = find_rule(domain, proto.op_type, opset)
-        if found is None and not has_body(self._onnx, domain, proto.op_type, opset):
-            raise NotSupportedError("" if domain == "" else f"of the domain {domain}")
+        found = self._find(domain, proto.op_type, opset)
         symbols = self._schemas.check(node, domain, operands)
         results = None
         if domain == "":
@@ -299,6 +297,13 @@ class Importer(Values):
         own_shapes = found is not None and found.own_shapes
         self._schemas.check_results(node, domain, operands, results, symbols, own_shapes)
         return results
+
+    def _find(self, domain: str, op_type: str, opset: int) -> Rule | None:
+        """The rule of an op; None of one that is read by its function body."""
+        found = find_rule(domain, op_type, opset)
+        if found is None:
+            require_body(self._onnx, domain, op_type, opset)
+        return found
 
     def _by_rule(self, found: Rule | None, node: Node, domain: str, operands: list[Value]) -> list[Value]:
         op_type = node.proto.op_type
@@ -396,7 +401,12 @@ class Importer(Values):
     def _expanded(self, node: Node, domain: str, operands: Sequence[Value]) -> list[Value]:
         """The results of the function body that ONNX gives for an op."""
         body, attributes = body_of(self._onnx, node, domain, operands)
-        return self._call(body, operands, attributes, node.proto.output)
+        before = self._whole
+        self._whole = before or (node.proto, node.position)
+        try:
+            return self._call(body, operands, attributes, node.proto.output)
+        finally:
+            self._whole = before
 
     # Gaps
 
@@ -417,12 +427,9 @@ class Importer(Values):
                 f"{op_type} (of the domain {domain or 'ai.onnx'}, which the model does not import)",
             )
         try:
-            if find_rule(domain, op_type, opset) is None and not has_body(self._onnx, domain, op_type, opset):
-                return self._gap(
-                    proto, position, f"{op_type} (of the domain {domain})" if domain else op_type
-                )
+            self._find(domain, op_type, opset)
         except NotSupportedError as error:
-            return self._gap(proto, position, f"{op_type} ({error})")
+            return self._not_supported(proto, position, error)
         return [NONE] * len(proto.output)
 
     def _look_inside(self, part: Any, opsets: Mapping[str, int]) -> None:
@@ -435,10 +442,26 @@ class Importer(Values):
                     self._behind_a_gap(proto, position)
         self._opsets = before
 
+    def _not_supported(self, proto: Any, position: int, error: NotSupportedError) -> list[Value]:
+        text = str(error)
+        return self._gap(proto, position, f"{proto.op_type} ({text})" if text else proto.op_type)
+
     def _gap(self, proto: Any, position: int, text: str) -> list[Value]:
         """Note what is missing; nodes that read the results are skipped."""
-        self.gaps.append(Gap(text, f"{place_of(proto)}:{position}"))
+        place, at = self._place(proto, position)
+        self.gaps.append(Gap(text, f"{place}:{at}"))
         return [NONE] * len(proto.output)
+
+    def _place(self, proto: Any, position: int) -> tuple[str, int]:
+        """The location of a node; in a function body of ONNX that of the node that the model has."""
+        proto, position = self._whole or (proto, position)
+        return place_of(proto), position
+
+    def _named(self, proto: Any, position: int) -> str:
+        """A node for messages, by the one that the model has."""
+        if self._whole is None:
+            return named(proto, position)
+        return f"{named(*self._whole)} ({proto.op_type} of its function body)"
 
     def merged(self) -> tuple[Gap, ...]:
         """The gaps, those of one op and place as one."""

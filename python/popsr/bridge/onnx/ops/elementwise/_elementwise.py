@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr.bridge.onnx._node import Node, cast, is_float
-from popsr.bridge.onnx._rules import add_rule, rule
+from popsr.bridge.onnx._rules import NotSupportedError, add_rule, rule
 from popsr.bridge.onnx._types import dtype_of
 from popsr.bridge.onnx.ops.elementwise._casts import converted
 
@@ -203,13 +203,6 @@ def _cast(node: Node, t: Tensor) -> Tensor:
     return converted(node, t, dtype_of(node.type_code("to")))
 
 
-@rule("CastLike", since=15, kind="raw")
-def _cast_like(node: Node, value: Any, like: Any) -> Tensor:
-    t = node.tensor(value)
-    kind = like.dtype if isinstance(like, Tensor) else node.tensor(like).dtype
-    return converted(node, t, kind)
-
-
 # Activations
 
 
@@ -282,16 +275,6 @@ def _softplus(node: Node, t: Tensor) -> Tensor:
     return ops.add(ops.maximum(t, node.like(0, t)), rest)
 
 
-@rule("Softsign", kind="node")
-def _softsign(node: Node, t: Tensor) -> Tensor:
-    return ops.div(t, ops.add(node.like(1, t), ops.abs(t)))
-
-
-@rule("Mish", since=18)
-def _mish(node: Node, t: Tensor) -> Tensor:
-    return ops.mul(t, ops.tanh(_softplus(node, t)))
-
-
 @rule("Gelu", since=20)
 def _gelu(node: Node, t: Tensor) -> Tensor:
     return ops.gelu(t) if node.word("approximate", ("none", "tanh"), "none") == "tanh" else ops.geluerf(t)
@@ -305,6 +288,14 @@ def _swish(node: Node, t: Tensor) -> Tensor:
 
 @rule("Shrink", since=9)
 def _shrink(node: Node, t: Tensor) -> Tensor:
+    """A negative ``lambd`` leaves numbers that are beyond both edges: they are below, as in other readers."""
     edge, bias = node.number("lambd", 0.5), node.number("bias", 0.0)
-    below = ops.where(ops.less(t, node.like(-edge, t)), ops.add(t, node.like(bias, t)), node.like(0, t))
-    return ops.where(ops.greater(t, node.like(edge, t)), ops.sub(t, node.like(bias, t)), below)
+    low, high = -edge, edge
+    if not is_float(t.dtype):
+        ends = np.iinfo(t.dtype.as_numpy())
+        low, high = max(math.ceil(low), ends.min), min(math.floor(high), ends.max)
+        if low > ends.max or high < ends.min or not bias.is_integer() or not ends.min <= bias <= ends.max:
+            raise NotSupportedError(f"lambd {edge} and bias {bias} of {t.dtype.name}")
+    shift = node.like(bias, t)
+    above = ops.where(ops.greater(t, node.like(high, t)), ops.sub(t, shift), node.like(0, t))
+    return ops.where(ops.less(t, node.like(low, t)), ops.add(t, shift), above)

@@ -242,6 +242,9 @@ def _cross_entropy(node: Node, scores: Tensor, target: Tensor, weight: Tensor | 
 def _likelihood(node: Node, logs: Tensor, target: Tensor, weight: Tensor | None) -> Tensor:
     """Of the target's class, weighted by class; samples of ``ignore_index`` do not count."""
     classes, labels = logs.shape[1], cast(target, dtypes.int64)
+    samples = (logs.shape[0], *logs.shape[2:])
+    if labels.shape != samples:
+        raise ValueError(f"labels of shape {list(labels.shape)}, expected {list(samples)}")
     rows = moved(logs, (0, *range(2, logs.rank), 1))
     kept: Tensor | None = None
     if node.has("ignore_index"):
