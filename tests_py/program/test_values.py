@@ -160,7 +160,18 @@ def test_parts_of_programs_are_not_pickled(name: str) -> None:
 @pytest.mark.parametrize("name", ["Graph", "Variable", "Op", "stream"])
 def test_copies_of_handles_are_the_same_handle(name: str) -> None:
     value = handles()[name]
-    assert copy.copy(value) == value == copy.deepcopy(value)
+    assert copy.copy(value) == value
+
+
+@pytest.mark.parametrize("name", ["Graph", "Variable", "Op", "stream", "PartitionAnalysis"])
+def test_parts_of_programs_are_not_copied_deeply(name: str) -> None:
+    of_program = handles()
+    value = of_program[name] if name in of_program else popsr.analysis.analyze(of_program["Ir"])
+    with pytest.raises(
+        errors.ArgumentTypeError,
+        match=r"^copy: programs and sessions are not values, got .*, expected itself, ",
+    ):
+        copy.deepcopy([value])
 
 
 @pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy])

@@ -50,7 +50,8 @@ class Program(Protocol):
 class Handle:
     """Something of an Ir, or the Ir itself.
 
-    Handles are identities: a copy of one is itself. They cannot be pickled, as a program is not a value.
+    Handles are identities: a shallow copy of one is itself. Deep copies and pickles are refused, as a program is not a
+    value; a deep copy of a tree has the same tensors.
 
     What a failed call made is retired, see ``retire``: its handles have no program any more, and say so wherever they
     are asked for it.
@@ -68,7 +69,7 @@ class Handle:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self
+        refuse_copy(self, "itself, which lists and trees may share, or a call of the code that makes another")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_pickle(self)
@@ -116,10 +117,10 @@ def refuse_pickle(value: object) -> NoReturn:
     )
 
 
-def refuse_copy(value: object) -> NoReturn:
-    """The error of whoever copies a program or a session."""
+def refuse_copy(value: object, instead: str = "a call of the code that makes it") -> NoReturn:
+    """The error of whoever copies a program, something of it, or a session."""
     raise ArgumentTypeError(
-        f"copy: programs and sessions are not values, got {shown(value)}, expected a call of the code that makes it"
+        f"copy: programs and sessions are not values, got {shown(value)}, expected {instead}"
     )
 
 

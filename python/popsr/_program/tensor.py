@@ -299,7 +299,8 @@ class Tensor(TensorHandle):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """An operator between an array and a tensor, which makes an op; other calls of NumPy are refused."""
         name = ufunc.__name__
-        if name not in _REFLECTED or method != "__call__" or kwargs or isinstance(inputs[0], Tensor):
+        is_operator = method == "__call__" and not kwargs and isinstance(inputs[0], (np.ndarray, np.generic))
+        if name not in _REFLECTED or not is_operator:
             raise _no_value_in_numpy(ufunc, self)
         found = getattr(self, _REFLECTED[name])(inputs[0])
         return name == "not_equal" if found is NotImplemented else found  # an array is never a tensor

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
 from typing import Any, ClassVar, Generic, TypeVar
 
 from popsr._program.building.transaction import transactional
+from popsr._program.handles import Handle
 from popsr._support.host.arguments import (
     integer_of,
     read_a,
@@ -283,6 +285,9 @@ class DotTree(Generic[L]):
     def copy(self: Tree) -> Tree:
         """The tree again, with the same leaves."""
         return self._mapped(lambda leaf: leaf)
+
+    def __deepcopy__(self: Tree, memo: dict[int, object]) -> Tree:
+        return self._mapped(lambda leaf: leaf if isinstance(leaf, Handle) else deepcopy(leaf, memo))
 
     @transactional
     def map(self: Tree, fn: Callable[[L], Any]) -> Tree:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NoReturn, Self, SupportsIndex
 
-from popsr._program.handles import refuse_pickle
+from popsr._program.handles import refuse_copy, refuse_pickle
 from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
@@ -67,7 +67,7 @@ class ProgramAnalysis:
         return self
 
     def __deepcopy__(self, memo: dict[int, object]) -> Self:
-        return self
+        refuse_copy(self, "itself, or popsr.analysis.analyze(ir) once more")
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> NoReturn:
         refuse_pickle(self)

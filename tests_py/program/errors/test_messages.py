@@ -171,6 +171,11 @@ MESSAGES: dict[str, tuple[Callable[[Any], Any], type[Exception], str]] = {
         Type,
         f"numpy.add: {NO_VALUE} popsr.ops.add, or {ON_THE_HOST}",
     ),
+    "np.add of a number": (
+        _entered(lambda p: np.add(1, p.a)),
+        Type,
+        f"numpy.add: {NO_VALUE} popsr.ops.add, or {ON_THE_HOST}",
+    ),
     "np.sqrt": (
         _entered(lambda p: np.sqrt(p.a)),
         Type,

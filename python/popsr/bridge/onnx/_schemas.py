@@ -151,7 +151,8 @@ class Schemas:
         attributes = node.attributes
         if found.schema.deprecated or (_NONE in attributes and _NONE not in found.attributes):
             return ()  # inference refuses ops that are deprecated since, and knows no attribute of ``popart``
-        if any(each.type in (5, 10) or each.ByteSize() > _MAX_ATTRIBUTE for each in attributes.values()):
+        graphs = (self._onnx.AttributeProto.GRAPH, self._onnx.AttributeProto.GRAPHS)
+        if any(each.type in graphs or each.ByteSize() > _MAX_ATTRIBUTE for each in attributes.values()):
             return ()
         try:
             inputs = tuple((_key(value), id(value) in self._stated) for value in operands)
