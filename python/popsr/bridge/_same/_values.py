@@ -121,8 +121,8 @@ class Sameness(Judged):
 
     Attributes:
         like: the reference, in words.
-        engine: "exact": arithmetic in finite fields, in which functions that are equal as real functions are equal, and
-            others differ but for a tiny chance; "float64": up to rounding, which is measured.
+        engine: "exact": arithmetic in finite fields, in which functions that are equal by arithmetic and exps of sums
+            are equal, and others differ but for a tiny chance; "float64": up to rounding, which is measured.
         values: states and results, in the order of the step.
         steps: number of steps on each draw.
         notes: what the verdict rests on.
