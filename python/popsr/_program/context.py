@@ -1,4 +1,4 @@
-"""The current graph, name scopes, placement, order and rounding of new ops.
+"""Functions that set the current graph, name scopes, placement, order and rounding of new ops.
 
 One global context, as in PopXL: building programs is for one thread. All context managers restore what was before
 also when their body raises, and work as decorators.
@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, cast, overload
 
-from popsr._program.building.op_hooks import OpHooks
-from popsr._program.handles import GraphHandle
-from popsr._support.extensions import member
+from popsr._program import state
 from popsr._support.host.arguments import read_choice, read_int, read_ipu, read_text
-from popsr._support.text.entry_points import describe_calls_by, public, public_call
-from popsr._support.text.frames import frame_text, user_frame
+from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError, StateError
+from popsr.errors import ArgumentTypeError, AttributeValueError
 
 if TYPE_CHECKING:
     from popsr._program.graph import Graph
@@ -49,162 +46,34 @@ __all__ = [
 
 Fn = TypeVar("Fn", bound=Callable[..., Any])
 
-# Values of the core's SequenceMode.
-_PASS, _ORDERED, _UNORDERED = 0, 1, 2
 _MAX_FRAMES = 2**31 - 1
-_MODES: dict[bool | str, int] = {"pass": _PASS, True: _ORDERED, False: _UNORDERED}
+_MODES: dict[bool | str, int] = {"pass": state.PASS, True: state.ORDERED, False: state.UNORDERED}
 
 
-@public
-class Context:
-    """State of the functions of this module. All members are values: a copy of its dict restores it."""
+if TYPE_CHECKING:
 
-    _get_op_settings = member("compat", "Context._get_op_settings")
-    _op_created = member("compat", "Context._op_created")
+    class Context(state.Context):
+        """The context with the types of what it has. Its class is ``state.Context`` when a program runs."""
 
-    def __init__(self) -> None:
-        self._graphs: tuple[Graph, ...] = ()
-        self._name_scopes: tuple[str, ...] = ()
-        self._sequence: tuple[int, ...] = (_PASS,)
-        self._sequenced: frozenset[GraphHandle] = frozenset()
-        self._stochastic: tuple[bool, ...] = (True,)
-        self._ipu_id: int | None = None
-        self._io_tile_set = False
-        self._op_hooks = OpHooks()
-        self._frame_offset = 0
-        self._location: tuple[str, int] | None = None
-        self._debug_names: tuple[str, ...] = ()
+        def pop_graph(self) -> Graph: ...
 
-    @property
-    def ipu_id(self) -> int | None:
-        """The device of the enclosing ``ipu`` context; None outside."""
-        return self._ipu_id
+        @property
+        def graph(self) -> Graph: ...
 
-    @property
-    def io_tile_set(self) -> bool:
-        """True inside an ``io_tiles`` context."""
-        return self._io_tile_set
+        def graph_of(self, where: str) -> Graph: ...
 
-    @property
-    def name_scopes(self) -> list[str]:
-        """Active name scopes, outermost first."""
-        return list(self._name_scopes)
+        @property
+        def main_graph(self) -> Graph: ...
 
-    def push_name_scope(self, name: str) -> None:
-        """Enter a name scope."""
-        self._name_scopes = (*self._name_scopes, read_text("push_name_scope: name", name))
+        @property
+        def ir(self) -> Ir: ...
 
-    def pop_name_scope(self) -> str:
-        """Leave the innermost name scope."""
-        if not self._name_scopes:
-            raise StateError("pop_name_scope: no name scope is entered, expected push_name_scope before")
-        name = self._name_scopes[-1]
-        self._name_scopes = self._name_scopes[:-1]
-        return name
+        def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int: ...
 
-    def push_graph(self, g: Graph) -> None:
-        """Make ``g`` the current graph.
+else:
+    Context = state.Context
 
-        Raises:
-            StateError: a graph of another Ir is current.
-        """
-        if not isinstance(g, GraphHandle):
-            raise ArgumentTypeError(f"push_graph: g is not a Graph, got {shown(g)}, expected a Graph")
-        if self._graphs and self._graphs[-1].ir is not g.ir:
-            raise StateError(
-                f"graph: graphs of different Irs are nested, got {shown(g)} inside {shown(self._graphs[-1])}, expected "
-                "`with` of one program at a time"
-            )
-        self._graphs = (*self._graphs, g)
-
-    def pop_graph(self) -> Graph:
-        """Return to the graph that was current before."""
-        if not self._graphs:
-            raise StateError("pop_graph: no graph is entered, expected push_graph before")
-        graph = self._graphs[-1]
-        self._graphs = self._graphs[:-1]
-        return graph
-
-    @property
-    def graph(self) -> Graph:
-        """The current graph."""
-        return self.graph_of("context")
-
-    def graph_of(self, where: str) -> Graph:
-        """The current graph, for a call that needs one.
-
-        Args:
-            where: the call, for the message.
-        Raises:
-            StateError: no graph is entered.
-        """
-        if not self._graphs:
-            error = StateError(f"{where}: no graph is current, expected a call inside `with ir.main_graph:`")
-            error.add_note(f"at {self._location_text()}")
-            raise error
-        return self._graphs[-1]
-
-    @property
-    def main_graph(self) -> Graph:
-        """Main graph of the current Ir."""
-        return self.graph.ir.main_graph
-
-    @property
-    def ir(self) -> Ir:
-        """The current Ir."""
-        return self.graph.ir
-
-    @property
-    def in_sequence(self) -> bool | Literal["pass"]:
-        """Mode of the innermost ``in_sequence``; "pass" outside."""
-        mode = self._sequence[-1]
-        return "pass" if mode == _PASS else mode == _ORDERED
-
-    def register_op_created_hook(self, fn: Callable[[Op], Any]) -> int:
-        """Call ``fn`` with each op that a program makes from now on, in any graph; returns a handle.
-
-        Not with what transforms add.
-
-        Raises:
-            TypeError: ``fn`` cannot be called.
-        """
-        self._op_hooks, handle = self._op_hooks.register(fn)
-        return handle
-
-    def remove_op_created_hook(self, handle: int) -> None:
-        """Remove a hook of the context.
-
-        Raises:
-            ValueError: the handle is unknown.
-        """
-        self._op_hooks = self._op_hooks.remove(handle)
-
-    def _location_text(self) -> str:
-        """The location of ops that are made now, for messages."""
-        if self._location is None:
-            return frame_text(user_frame(self._frame_offset))
-        file, line = self._location
-        return f"{file}:{line}"
-
-    def scoped(self, name: str) -> str:
-        """``name`` below the active name scopes."""
-        return "/".join([*self._name_scopes, name]) if self._name_scopes else name
-
-    def _set(self, name: str, value: Any) -> Callable[[], None]:
-        """Set an attribute; returns what sets it back."""
-        undo = functools.partial(setattr, self, name, getattr(self, name))
-        setattr(self, name, value)
-        return undo
-
-    def clear_sequence(self) -> None:
-        """Forget the recorded order of all graphs."""
-        for graph in self._sequenced:
-            graph._ir._core.clear_sequence(graph._id)
-        self._sequenced = frozenset()
-
-
-_context = Context()
-describe_calls_by(_context._location_text)
+_context = cast("Context", state._context)
 
 
 @public

@@ -8,10 +8,10 @@ from typing import Any, List, Tuple  # noqa: UP035 - annotations that users may 
 
 from popsr import dtypes
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
 from popsr._program.graph import Graph
 from popsr._program.handles import Program
 from popsr._program.module import Module
+from popsr._program.state import _context
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_dtype, read_flag, read_items, read_name, read_shape
@@ -75,7 +75,7 @@ def graph_input(
         meta_shape: shape before sharding, if it is a shard.
     """
     graph = _context.graph_of("graph_input")
-    id_ = graph.ir._core.add_input(
+    id_ = graph._ir._core.add_input(
         graph._id,
         _context.scoped(read_name("graph_input", name)),
         read_dtype("graph_input", dtype).name,
@@ -83,7 +83,8 @@ def graph_input(
         list(() if meta_shape is None else read_shape("graph_input", meta_shape, "meta_shape")),
         read_flag("graph_input: by_ref", by_ref),
     )
-    return graph.ir._tensor(id_)
+    made: Tensor = graph._ir._tensor(id_)
+    return made
 
 
 @public_call
@@ -96,12 +97,12 @@ def graph_output(t: Tensor) -> None:
     graph = _context.graph_of("graph_output")
     if not isinstance(t, Tensor):
         raise ArgumentTypeError(f"graph_output: t is not a Tensor, got {shown(t)}")
-    if t._ir is not graph.ir:
+    if t._ir is not graph._ir:
         raise GraphError(
             f"graph_output: tensor of another Ir, got '{t.id}' of {shown(t._graph)}, expected a tensor of "
             f"{shown(graph)}"
         )
-    graph.ir._core.add_output(graph._id, t._id)
+    graph._ir._core.add_output(graph._id, t._id)
 
 
 def _signature(call: Callable[..., Any]) -> inspect.Signature:

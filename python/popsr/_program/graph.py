@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 from popsr._program.building.op_hooks import OpHooks
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
 from popsr._program.handles import GraphHandle, is_retired
 from popsr._program.op import Op
+from popsr._program.state import _context
 from popsr._program.tensor import Constant, Tensor, Variable
 from popsr._program.variables.variables import variable
 from popsr._support.extensions import call, member

@@ -9,6 +9,7 @@ from popsr._program.building.op_hooks import OpHooks
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
+from popsr.replicas import ReplicaGrouping
 
 __all__ = [
     "GraphHandle",
@@ -33,9 +34,18 @@ class Program(Protocol):
     _remote_cache: dict[int, Any]
     _residents: dict[tuple[int, int], Any]
     _shard_over: dict[int, int]
+    _stream_cache: dict[int, Any]
+    _tensor_cache: dict[int, Any]
 
     @property
     def id(self) -> int: ...
+
+    @property
+    def replication_factor(self) -> int: ...
+
+    def replica_grouping(self) -> ReplicaGrouping: ...
+
+    def _op(self, id_: int, /) -> Any: ...
 
     def _graph(self, id_: int, /) -> Any: ...
 
@@ -98,6 +108,7 @@ class GraphHandle(Handle):
     """A graph: contexts enter it, ops are appended to it."""
 
     _id: int
+    _ir: Program
 
     @property
     def _op_hooks(self) -> OpHooks:

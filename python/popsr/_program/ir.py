@@ -19,6 +19,7 @@ from popsr._program.create_graph import create_graph
 from popsr._program.graph import Graph
 from popsr._program.handles import Handle, Undone, is_retired, refuse_copy, retire
 from popsr._program.module import Module
+from popsr._program.op import Op
 from popsr._program.options.options import Options
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
@@ -282,6 +283,9 @@ class Ir(Handle):
         if graph is None:
             graph = self._graph_cache[id_] = Graph._of(self, id_)
         return graph
+
+    def _op(self, id_: int) -> Op:
+        return Op(self, id_)
 
     def _tensor(self, id_: int) -> Tensor:
         tensor = self._tensor_cache.get(id_)

@@ -8,8 +8,8 @@ from typing import Any, Literal, TypeVar
 from popsr import dtypes
 from popsr._program.building.location import current_location
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
 from popsr._program.handles import Handle, Program, is_retired
+from popsr._program.state import _context
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import is_a, read_choice, read_dtype, read_name, read_shape
 from popsr._support.host.float8 import FLOAT8
@@ -141,7 +141,7 @@ def _make(
     mode: StreamMode | ReplicaGrouping = "replicate",
     downcast: bool = False,
 ) -> S:
-    ir = _context.graph_of(where).ir
+    ir = _context.graph_of(where)._ir
     stream = cls.__new__(cls)
     stream._program, stream._mode, stream._downcast = ir, mode, downcast
     stream._shape, stream._dtype = read_shape(where, shape), read_dtype(where, dtype)

@@ -14,7 +14,7 @@ from popsr._program.building.indexing import index
 from popsr._program.building.location import describe_location
 from popsr._program.building.placement import ipu_copy_attributes, location_of, place_of
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
+from popsr._program.state import _context
 from popsr._program.tensor_handle import TensorHandle
 from popsr._program.tensor_spec import TensorSpec
 from popsr._program.typing_ import NewAliasAnnotation

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Union
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._program.building.operands import read_group
 from popsr._program.building.transaction import transactional
 from popsr._program.create_graph import graph_input
 from popsr._program.tensor import Tensor, Variable
@@ -22,6 +21,7 @@ from popsr._program.variables.remote_variables import (
     remote_replica_sharded_variable,
     remote_variable,
 )
+from popsr._program.variables.variables import read_group
 from popsr._program.variables.variables import variable as _variable
 from popsr._support.host.arguments import (
     read_a,

@@ -12,9 +12,8 @@ import numpy as np
 from popsr._core import transact
 from popsr._program.building.location import current_location, describe_location
 from popsr._program.building.transaction import run
-from popsr._program.context import _PASS, _context
-from popsr._program.handles import GraphHandle, is_retired
-from popsr._program.op import Op
+from popsr._program.handles import GraphHandle, Handle, is_retired
+from popsr._program.state import PASS, _context
 from popsr._program.tensor_handle import TensorHandle
 from popsr._support.text.shown import shown
 from popsr.dtypes import dtype
@@ -58,7 +57,7 @@ def append_op(
     graph: GraphHandle,
     op: str,
     inputs: Inputs,
-    attrs: Mapping[str, Any],
+    attrs: dict[str, Any],
     outputs: int,
     name: str | tuple[str, ...] | None,
     place: tuple[int, bool] | None,
@@ -98,8 +97,8 @@ def append_op(
         ir._tensor_cache[id_] = result
         results.append(result)
     if (ir._op_hooks and graph._op_hooks.hooks) or _context._op_hooks.hooks:
-        run(_run_hooks, graph, Op(ir, emitted.op))
-    if sequence != _PASS and graph not in _context._sequenced:
+        run(_run_hooks, graph, ir._op(emitted.op))
+    if sequence != PASS and graph not in _context._sequenced:
         _context._sequenced |= {graph}
     return emitted.op, results
 
@@ -109,7 +108,7 @@ def append(op: str, inputs: Inputs, /, **attrs: Any) -> Any:
     return transact(append_op, _context.graph_of(op), op, inputs, attrs, 1, None, None)[1][0]
 
 
-def _run_hooks(graph: GraphHandle, op: Op) -> None:
+def _run_hooks(graph: GraphHandle, op: Handle) -> None:
     graph._op_hooks.run(op)
     _context._op_hooks.run(op)
 

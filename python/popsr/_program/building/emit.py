@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from popsr._core import transact
@@ -22,7 +21,7 @@ def emit(op: str, inputs: Inputs, /, **attrs: Any) -> Tensor:
 def emit_op(
     op: str,
     inputs: Inputs,
-    attrs: Mapping[str, Any],
+    attrs: dict[str, Any],
     *,
     outputs: int = 1,
     name: str | tuple[str, ...] | None = None,

@@ -9,8 +9,8 @@ import warnings
 from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
-from popsr._program.context import _context
 from popsr._program.handles import Program
+from popsr._program.state import _context
 from popsr._support.text.frames import file_and_line, frame_place, frame_text, user_frame
 from popsr._support.text.one_line import one_line
 from popsr.errors import Error

@@ -11,18 +11,16 @@ from typing import Any
 
 from popsr import dtypes
 from popsr._program.building.append import foreign_tensor
-from popsr._program.context import _context
+from popsr._program.state import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_int, read_items, read_number
 from popsr._support.text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ReplicaError, ShapeError
-from popsr.replicas import ReplicaGrouping
+from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, ShapeError
 
 __all__ = [
     "check_floats",
     "read_axis",
     "read_floats",
-    "read_group",
     "read_labels",
     "read_scalar",
     "read_shape_of",
@@ -42,7 +40,7 @@ def read_tensor(where: str, name: str, value: Any) -> Tensor:
     """
     t = read_a(f"{where}: {name}", value, Tensor)
     graph = _context.graph_of(where)
-    if t not in graph:
+    if t._ir is not graph._ir or t._graph_id != graph._id:
         raise foreign_tensor(f"{where}: {name}", t, graph)
     return t
 
@@ -144,22 +142,3 @@ def read_tensor_list(where: str, name: str, values: Any) -> list[Any]:
             f"{where}: {name} is not a Tensor list, got {shown(values)}, expected a list of Tensors"
         )
     return list(read_items(where, name, values, kind="Tensors"))
-
-
-def read_group(where: str, group: Any, name: str = "group") -> ReplicaGrouping:
-    """Groups of all replicas of the current program; None is one group.
-
-    Raises:
-        ArgumentTypeError: it is not a grouping.
-        ReplicaError: it is of another number of replicas.
-    """
-    ir = _context.graph_of(where).ir
-    if group is None:
-        return ir.replica_grouping()
-    if not isinstance(group, ReplicaGrouping):
-        raise ArgumentTypeError(f"{where}: {name} is not a ReplicaGrouping, got {shown(group)}")
-    if group.num_replicas != ir.replication_factor:
-        raise ReplicaError(
-            f"{where}: grouping of another replica count, got {group.num_replicas}, expected {ir.replication_factor}"
-        )
-    return group

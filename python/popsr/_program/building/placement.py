@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from popsr._program.context import _context
+from popsr._program.state import _context
 from popsr._program.tensor_handle import TensorHandle
 from popsr._support.host.arguments import is_a, read_ipu
 from popsr._support.records import DevicePlacement

@@ -2,7 +2,7 @@
 
 An exception in such a call, also Ctrl-C or memory that runs out, leaves every program as it was: ops, constants,
 graphs, inputs, outputs, names, and the numbers that come next. The core takes them back, and says which numbers are
-gone: ``Ir._rolled_back`` drops what Python keeps by them. The contexts of ``_program.context`` and the settings of the
+gone: ``Ir._rolled_back`` drops what Python keeps by them. The contexts of ``_program.state`` and the settings of the
 current program are values: those of before are put back.
 
 A function is decorated when it makes more than one thing, or does anything after it made one: what makes one op or one
@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import ParamSpec, TypeVar
 
 from popsr._core import transact
-from popsr._program.context import _context
+from popsr._program.state import _context
 
 __all__ = ["run", "transactional"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from popsr import dtypes
-from popsr._program.context import _context
+from popsr._program.state import _context
 from popsr._program.tensor_handle import TensorHandle
 from popsr._support.host.arguments import read_name
 from popsr._support.text.shown import shown
@@ -25,7 +25,7 @@ def add_constant(
 ) -> Any:
     """See :func:`popsr.constant`."""
     graph = _context.graph_of("constant")
-    ir = graph.ir
+    ir = graph._ir
     name = read_name("constant", name)
     if dtype is None and getattr(getattr(data, "dtype", None), "names", None) is not None:
         raise DTypeError(

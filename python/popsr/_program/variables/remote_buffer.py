@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 from popsr import dtypes
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
 from popsr._program.handles import Handle, Program
-from popsr._program.tensor import Tensor
+from popsr._program.state import _context
+from popsr._program.tensor_handle import TensorHandle
 from popsr._support.host.arguments import read_dtype, read_int, read_shape
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
@@ -41,7 +41,7 @@ class RemoteBuffer(Handle):
 
     def __init__(self, tensor_shape: Iterable[int], tensor_dtype: dtypes.dtype, entries: int) -> None:
         """Make a buffer in the current Ir."""
-        self._program = _context.graph_of("remote_buffer").ir
+        self._program = _context.graph_of("remote_buffer")._ir
         self._shape = read_shape("remote_buffer", tensor_shape)
         self._dtype = read_dtype("remote_buffer", tensor_dtype)
         self._id: int
@@ -105,7 +105,7 @@ class RemoteBuffer(Handle):
             )
         self.entries = entries
 
-    def validate_tensor_matches_buffer(self, t: Tensor, num_shards: int = 1) -> None:
+    def validate_tensor_matches_buffer(self, t: TensorHandle, num_shards: int = 1) -> None:
         """Check that a tensor, or each of its shards, is like an entry.
 
         Args:
@@ -114,7 +114,7 @@ class RemoteBuffer(Handle):
         Raises:
             ShapeError: its dtype or shape is another.
         """
-        if not isinstance(t, Tensor):
+        if not isinstance(t, TensorHandle):
             raise ArgumentTypeError(f"remote_buffer: not a Tensor, got {shown(t)}")
         shards = read_int("remote_buffer: num_shards", num_shards, 1)
         shape = t.shape if shards == 1 else (-(-math.prod(t.shape) // shards),)

@@ -10,9 +10,8 @@ import numpy as np
 
 from popsr import dtypes, replicas
 from popsr._program.building.location import current_location
-from popsr._program.building.operands import read_group
 from popsr._program.building.transaction import transactional
-from popsr._program.context import _context
+from popsr._program.state import _context
 from popsr._program.tensor import Variable
 from popsr._support.host.arguments import read_choice, read_name
 from popsr._support.host.group_data import group_data, is_mapped
@@ -22,12 +21,21 @@ from popsr.errors import (
     ArgumentTypeError,
     AttributeValueError,
     GraphError,
+    ReplicaError,
     UnsupportedError,
 )
 from popsr.replicas import ReplicaGrouping, VariableSettings
 from popsr.utils import HostScalarTensor
 
-__all__ = ["Groups", "RetrievalMode", "VariablePlan", "plan_variable", "read_groups", "variable"]
+__all__ = [
+    "Groups",
+    "RetrievalMode",
+    "VariablePlan",
+    "plan_variable",
+    "read_group",
+    "read_groups",
+    "variable",
+]
 
 RetrievalMode = Literal["one_per_group", "all_replicas"]
 
@@ -111,8 +119,28 @@ def plan_variable(
 def _main_graph_ir(where: str) -> Any:
     graph = _context.graph_of(where)
     if graph._id != 0:
-        raise GraphError(f"{where}: made in graph {shown(graph.id)}, expected the main graph")
-    return graph.ir
+        name = graph._ir._core.graph_name(graph._id)
+        raise GraphError(f"{where}: made in graph {shown(name)}, expected the main graph")
+    return graph._ir
+
+
+def read_group(where: str, group: Any, name: str = "group") -> ReplicaGrouping:
+    """Groups of all replicas of the current program; None is one group.
+
+    Raises:
+        ArgumentTypeError: it is not a grouping.
+        ReplicaError: it is of another number of replicas.
+    """
+    ir = _context.graph_of(where)._ir
+    if group is None:
+        return ir.replica_grouping()
+    if not isinstance(group, ReplicaGrouping):
+        raise ArgumentTypeError(f"{where}: {name} is not a ReplicaGrouping, got {shown(group)}")
+    if group.num_replicas != ir.replication_factor:
+        raise ReplicaError(
+            f"{where}: grouping of another replica count, got {group.num_replicas}, expected {ir.replication_factor}"
+        )
+    return group
 
 
 def read_groups(

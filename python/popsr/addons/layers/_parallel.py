@@ -13,8 +13,9 @@ from typing import Any, Union
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._program.building.operands import check_floats, read_group, read_tensor
+from popsr._program.building.operands import check_floats, read_tensor
 from popsr._program.tensor import Tensor
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_flag, read_int
 from popsr._support.host.types import HostTensor
 from popsr._support.text.entry_points import public

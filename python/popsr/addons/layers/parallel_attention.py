@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 from popsr import dtypes, ops
-from popsr._program.building.operands import read_group
 from popsr._program.tensor import Tensor, constant
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_a, read_flag, read_int
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public

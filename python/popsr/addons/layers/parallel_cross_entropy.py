@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._program.building.operands import read_group, read_shape_of
+from popsr._program.building.operands import read_shape_of
 from popsr._program.tensor import Tensor, constant
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice, read_int
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public

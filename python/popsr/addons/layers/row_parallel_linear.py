@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._program.building.operands import read_group
 from popsr._program.tensor import Tensor
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_flag, read_int
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public

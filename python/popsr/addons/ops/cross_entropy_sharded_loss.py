@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr import dtypes, ops
-from popsr._program.building.operands import read_floats, read_group, read_labels, read_tensor
+from popsr._program.building.operands import read_floats, read_labels, read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._program.building.operands import read_axis, read_floats, read_group, read_shape_of
+from popsr._program.building.operands import read_axis, read_floats, read_shape_of
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
+from popsr._program.variables.variables import read_group
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened

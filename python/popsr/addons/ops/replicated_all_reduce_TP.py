@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from popsr._program.building.operands import read_group, read_tensor
+from popsr._program.building.operands import read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public

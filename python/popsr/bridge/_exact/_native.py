@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ SCHEMAS: dict[str, OpSchema] = {schema["name"]: schema for schema in _core.op_sc
 class _Compiled:
     """A program of one op, with a stream for each operand and result."""
 
-    def __init__(self, kind: str, attributes: Mapping[str, Any], operands: Sequence[Array | None]) -> None:
+    def __init__(self, kind: str, attributes: dict[str, Any], operands: Sequence[Array | None]) -> None:
         self.ir = Ir(1)
         self.given: list[Any] = []
         with self.ir.main_graph:
@@ -65,7 +65,7 @@ _KNOWN: dict[Any, _Compiled] = {}
 _MOST = 512
 
 
-def run_op(kind: str, attributes: Mapping[str, Any], operands: Sequence[Array | None]) -> list[Array]:
+def run_op(kind: str, attributes: dict[str, Any], operands: Sequence[Array | None]) -> list[Array]:
     """The results of an op on arrays of one replica."""
     arrays = [None if each is None else np.asarray(each, order="C") for each in operands]
     types = tuple(None if each is None else (each.dtype.str, each.shape) for each in arrays)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from popsr import ops
-from popsr._program.building.operands import check_floats, read_group, read_tensor
+from popsr._program.building.operands import check_floats, read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.context import gir, in_sequence
 from popsr._program.create_graph import graph_output
 from popsr._program.tensor import Tensor, constant
+from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice, read_flag
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
