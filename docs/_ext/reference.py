@@ -40,6 +40,7 @@ SECTIONS = (
     ("popsr.testing", "For tests: `popsr.testing`"),
     ("popsr.analysis", "Proofs, sessions, files"),
     ("popsr.bridge", "Proofs, sessions, files"),
+    ("popsr.guard", "Proofs, sessions, files"),
     ("popsr.io", "Proofs, sessions, files"),
     ("popsr._session.session", "Proofs, sessions, files"),
     ("popsr._program.streams", "Proofs, sessions, files"),

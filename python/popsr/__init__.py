@@ -78,7 +78,7 @@ from popsr.tensorlocation import (
 )
 
 if TYPE_CHECKING:
-    from popsr import addons, analysis, bridge, compat, fp8_utils, io, sr, transforms
+    from popsr import addons, analysis, bridge, compat, fp8_utils, guard, io, sr, transforms
     from popsr._program.random_seed import create_seeds
     from popsr._program.variables.remote_variables import (
         remote_replica_sharded_variable,
@@ -155,6 +155,7 @@ __all__ = [
     "gmg",
     "graph_input",
     "graph_output",
+    "guard",
     "h2d_stream",
     "half",
     "in_sequence",
@@ -189,7 +190,7 @@ __all__ = [
     "variable",
 ]
 
-_LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "io", "sr", "transforms")
+_LAZY_MODULES = ("addons", "analysis", "bridge", "compat", "fp8_utils", "guard", "io", "sr", "transforms")
 _REMOTE = (
     "remote_replica_sharded_variable",
     "remote_variable",

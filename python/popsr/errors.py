@@ -20,6 +20,7 @@ __all__ = [
     "AttributeValueError",
     "CheckpointError",
     "DTypeError",
+    "DriftError",
     "Error",
     "FileError",
     "FloatingPointError",
@@ -96,8 +97,18 @@ class OutOfStepError(Error, AssertionError):
     proof: Any = None
 
 
+class DriftError(Error, AssertionError):
+    """Ranks or devices that should hold a value with equal bits do not, as ``popsr.guard`` found.
+
+    Attributes:
+        drift: the ``popsr.guard.Finding``: step, name, ranks, first element, both bit patterns, how many elements.
+    """
+
+    drift: Any = None
+
+
 class RankError(Error, RuntimeError):
-    """Ranks of MPI that share a session build different programs, pass other arguments, or make other or no calls."""
+    """Ranks make other calls than each other, or none: of a session that MPI shares, or of a guard of training."""
 
 
 class ReplicaError(Error, ValueError):

@@ -31,6 +31,7 @@ MAY_IMPORT = {
     "io": "_support _program _session",
     "_tools": "_support _program ops analysis _session io",
     "bridge": "_support _program ops transforms analysis _session io",
+    "guard": "_support",
     "testing": "_support _program ops analysis _session bridge",
     "demo": "_support ops package",
     "compat": "_support sr _program ops transforms analysis _session io bridge package",
@@ -245,11 +246,12 @@ def test_dir_shows_public_names_only(name: str) -> None:
 def test_packages_resolve_by_attribute() -> None:
     run_python(
         "import sys, popsr\n"
-        "lazy = ('addons', 'analysis', 'bridge', 'compat', 'io', 'sr', 'transforms', 'fp8_utils', 'session')\n"
+        "lazy = ('addons', 'analysis', 'bridge', 'compat', 'guard', 'io', 'sr', 'transforms', 'fp8_utils', 'session')\n"
         "assert not {f'popsr.{name}' for name in lazy} & set(sys.modules)\n"
         "popsr.io.save_onnx, popsr.addons.Module, popsr.addons.layers.Linear, popsr.addons.optimizers\n"
         "popsr.sr.cast, popsr.analysis.analyze, popsr.transforms.autodiff, popsr.Session, popsr.fp8_utils\n"
-        "popsr.bridge.Proof, popsr.prove\n"
+        "popsr.bridge.Proof, popsr.prove, popsr.guard.torch, popsr.guard.jax\n"
+        "assert not {'torch', 'jax'} & set(sys.modules)\n"
     )
 
 

@@ -12,12 +12,14 @@ import numpy as np
 
 from popsr._support.host.arguments import read_path
 from popsr._support.host.files import shown_name
+from popsr._support.host.rank_groups import RankGroups, equal_groups
+from popsr._support.text.differences import bits_text
 from popsr._support.text.entry_points import public
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array, Held
 from popsr.bridge.audit._places import Place, find_places
-from popsr.bridge.audit._rank_groups import Present, RankGroups, absent_ranks, equal_groups, read_ranks
+from popsr.bridge.audit._rank_groups import Present, absent_ranks, read_ranks
 from popsr.bridge.audit._readers import hold
 from popsr.errors import CheckpointError
 
@@ -205,5 +207,4 @@ def _content_keys(declared: RankGroups, tensors: Mapping[int, Held]) -> dict[int
 
 def _shown_value(held: Held, element: int) -> str:
     data = np.array(held.read()[element * held.itemsize : (element + 1) * held.itemsize])
-    bits = f"0x{data[::-1].tobytes().hex()}"
-    return bits if held.dtype is None else f"{bits} ({data.view(held.dtype)[0]})"
+    return bits_text(data.tobytes(), None if held.dtype is None else data.view(held.dtype)[0])

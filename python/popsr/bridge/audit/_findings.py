@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from popsr._support.text.differences import difference_text
 from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.summary import Judged, Summary, line
@@ -36,11 +37,9 @@ class Drift:
 
     def __str__(self) -> str:
         step = "" if self.step is None else f"step {self.step}: "
-        place = "" if self.element is None else f" at element {list(self.element)}"
+        differ = difference_text(self.ranks, self.element, self.values)
         return one_line(
-            f"{step}'{self.name}' is declared equal on {self.declared} and is on {self.found}: ranks "
-            f"{self.ranks[0]} and {self.ranks[1]} differ{place}, {self.values[0]} and {self.values[1]}",
-            400,
+            f"{step}'{self.name}' is declared equal on {self.declared} and is on {self.found}: {differ}", 400
         )
 
 

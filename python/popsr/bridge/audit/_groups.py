@@ -5,7 +5,6 @@ from __future__ import annotations
 import fnmatch
 import functools
 import json
-import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -13,19 +12,18 @@ from typing import Any
 from popsr._core import MAX_REPLICAS
 from popsr._support.host.arguments import is_a, read_int
 from popsr._support.host.files import shown_path
+from popsr._support.host.rank_groups import RankGroups, groups_of, require_group
 from popsr._support.host.regular_files import read_regular
 from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
 from popsr.bridge._proof.proof import Proof
-from popsr.bridge.audit._rank_groups import RankGroups
-from popsr.errors import ArgumentTypeError, AttributeValueError, Error, MissingPackageError, ReplicaError
-from popsr.replicas import Partition, VariableSettings
+from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ReplicaError
+from popsr.replicas import Partition
 
 __all__ = ["DeclaredGroups"]
 
-_SETS = re.compile(r"(\{[0-9]{1,7}(,[0-9]{1,7})*\})+")
 _MAX_MERGED = 1 << 10
 _MAX_FILE = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # bytes; PyYAML takes 30 us for each
 
@@ -53,7 +51,7 @@ class DeclaredGroups:
             self._find = lambda name, ranks: _proved(known, name, ranks)
         else:
             table = _table(groups)
-            made = functools.cache(lambda pattern, ranks: _groups_of(table[pattern], ranks))
+            made = functools.cache(lambda pattern, ranks: groups_of("audit", table[pattern], ranks))
             self._find = lambda name, ranks: next(
                 (made(each, ranks) for each in table if fnmatch.fnmatchcase(name, each)), None
             )
@@ -80,13 +78,7 @@ def _table(groups: Any) -> dict[str, Any]:
     for pattern, group in groups.items():
         if not is_a(pattern, str):
             raise ArgumentTypeError(f"audit: groups has no pattern, got {shown(pattern)}, expected a str")
-        is_text = is_a(group, str) and (group in ("all", "none") or _SETS.fullmatch(_compact(group)))
-        is_stride = isinstance(group, Mapping) and set(group) <= {"stride", "size"} and bool(group)
-        if not is_text and not is_stride:
-            raise AttributeValueError(
-                f"audit: not a group, got {shown(group)} for {shown(pattern)}, expected 'all', 'none', sets as "
-                "'{0,1}{2,3}', or a mapping of stride and size"
-            )
+        require_group("audit", group, pattern)
     return dict(groups)
 
 
@@ -119,35 +111,6 @@ def _yaml(text: str) -> Any:
                 raise yaml.YAMLError(f"more than {_MAX_MERGED} merged keys")
 
     return yaml.load(text, Plain)
-
-
-def _groups_of(group: Any, ranks: int) -> RankGroups:
-    if group == "all":
-        return RankGroups.of_one(ranks)
-    if group == "none":
-        return RankGroups.of_singletons(ranks)
-    if isinstance(group, str):
-        sets = [[int(each) for each in part.split(",")] for part in _compact(group)[1:-1].split("}{")]
-        members = [each for part in sets for each in part]
-        if len(members) != ranks or sorted(members) != list(range(ranks)):
-            raise ReplicaError(
-                f"audit: sets do not cover the ranks once, got {shown(group)}, expected 0 to {ranks - 1}"
-            )
-        return RankGroups.of_sets(sets)
-    try:
-        stride = read_int("stride", group.get("stride", 1), 1, ranks)
-        size = ranks // stride if group.get("size") is None else read_int("size", group["size"], 1, ranks)
-        VariableSettings(stride, size).group_count(ranks)  # raises unless they tile the ranks
-        return RankGroups.of_stride(ranks, stride, size)
-    except Error as error:
-        raise ReplicaError(
-            f"audit: wrong groups, got {shown(dict(group))}: {error}, expected others"
-        ) from None
-
-
-def _compact(sets: str) -> str:
-    """Sets without spaces."""
-    return "".join(sets.split())
 
 
 def _proved(known: Mapping[str, Partition], name: str, ranks: int) -> RankGroups | None:

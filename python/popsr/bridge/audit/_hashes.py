@@ -15,13 +15,14 @@ import numpy as np
 from popsr._core import MAX_REPLICAS
 from popsr._support.host.arguments import read_int, read_items, read_path
 from popsr._support.host.files import bytes_of, file_errors, shown_name, shown_path
+from popsr._support.host.rank_groups import RankGroups, equal_groups
 from popsr._support.host.regular_files import open_regular
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array
-from popsr.bridge.audit._rank_groups import Present, RankGroups, absent_ranks, equal_groups, read_ranks
+from popsr.bridge.audit._rank_groups import Present, absent_ranks, read_ranks
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
 
