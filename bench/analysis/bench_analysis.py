@@ -161,7 +161,7 @@ def time_python(record, checked: bool) -> None:
         x = popsr.variable(0.0)
     analysed, linted, again, lints_again = [], [], [], []
     for _ in range(ROUNDS):
-        ir._facts_at = ir._ordered_at = None
+        ir._facts_now = ir._ordered_at = None
         ir._order = popsr._core.OrderCheck()
         analysed.append(seconds_of(lambda: analyze(ir)))
         linted.append(seconds_of(lambda: analyze(ir).warnings))
@@ -211,7 +211,7 @@ def test_pending_sums(record):
         facts_alone, more = [], []
         for _ in range(rounds):  # of the core: ``analyze`` goes on from what it knows of a program that grew
             start = time.thread_time()
-            facts = _core.PartitionAnalysis(ir._core)
+            facts = _core.PartitionAnalysis(ir._core, _core.SeedRules())
             middle = time.thread_time()
             _core.Explainer(facts).pending(variable, None, None)
             facts_alone.append(middle - start)

@@ -62,7 +62,7 @@ def test_lints(benchmark, record):
 
     def forget() -> tuple[tuple[PartitionAnalysis], dict[str, object]]:
         """Facts of which no lint is known: an analysis goes on from the one before, and so do its lints."""
-        ir._facts_at = ir._ordered_at = None
+        ir._facts_now = ir._ordered_at = None
         ir._order = _core.OrderCheck()
         return (analyze(ir),), {}
 

@@ -8,7 +8,6 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/transform/graph_editor.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -243,43 +242,41 @@ TEST_CASE("analysis: seeds are the finest partition that breaks no proof") {
     const OpId nowhere = p.emit("add", {w, x});
     const OpId rows = p.emit("add", {w, p.variable("rows", p.groups(1, 2), narrow)}, {}, "h");
     const OpId wide = p.emit("cast", {x}, {{"data_type", DType::kFloat32}});
-    assign_seeds(p.ir, rule);
-    check_facts(p, {{"h", "{0,1}{2,3}"}});
-    const PartitionAnalysis facts(p.ir);
+    const PartitionAnalysis facts(p.ir, SeedRules(rule));
+    CHECK(facts_of(p.ir, facts, {{"h", ""}}) == Expect{{"h", "{0,1}{2,3}"}});
     const auto seeds = [&](OpId op) { return p.ir.partitions().to_string(facts.seeds(op)); };
     const bool identical = rule == SeedRule::kIdentical;
     CHECK(seeds(everywhere) == kTop);
     CHECK(seeds(nowhere) == (identical ? kTop : kBottom));
     CHECK(seeds(rows) == (identical ? kTop : "{0,1}{2,3}"));
-    CHECK_FALSE(p.ir.op(wide).noise.seeds.has_value());
+    CHECK_FALSE(facts.seed_rule(p.ir.op(wide)).has_value());
   }
 }
 
-TEST_CASE("stochastic rounding: the transform runs last, is idempotent and can be undone") {
+TEST_CASE("stochastic rounding: rules of the present ops are none of later ones") {
   Program p(2);
   const TensorId x = p.load("x", StreamMode::kReplicate, {DType::kBFloat16, {4}});
   p("add", {x, x});
-  CHECK_NOTHROW(verify_seeds(p.ir, false));
-  CHECK_THROWS_WITH_AS(verify_seeds(p.ir, true), doctest::Contains("add: op has no seed rule"), GraphError);
-  assign_seeds(p.ir, SeedRule::kPartition);
-  const PartitionAnalysis facts(p.ir);
-  assign_seeds(p.ir, SeedRule::kPartition);
-  CHECK_NOTHROW(facts.check_fresh());
-  CHECK_NOTHROW(verify_seeds(p.ir, true));
-  CHECK_THROWS_WITH_AS(verify_seeds(p.ir, false), doctest::Contains("add: op has a seed rule"), GraphError);
+  const SeedRules nearest, all(SeedRule::kPartition), present = all.for_present_ops(p.ir);
+  CHECK_NOTHROW(nearest.verify(p.ir, false));
+  CHECK_THROWS_WITH_AS(nearest.verify(p.ir, true), doctest::Contains("add: op has no seed rule"), GraphError);
+  const PartitionAnalysis facts(p.ir, all);
+  CHECK_NOTHROW(facts.check_fresh(present));
+  CHECK_NOTHROW(present.verify(p.ir, true));
+  CHECK_THROWS_WITH_AS(present.verify(p.ir, false), doctest::Contains("add: op has a seed rule"), GraphError);
   p("mul", {x, x});
-  CHECK_THROWS_WITH_AS(verify_seeds(p.ir, true), doctest::Contains("mul: op has no seed rule"), GraphError);
-  clear_seeds(p.ir);
-  CHECK_NOTHROW(verify_seeds(p.ir, false));
+  CHECK_THROWS_WITH_AS(present.verify(p.ir, true), doctest::Contains("mul: op has no seed rule"), GraphError);
+  CHECK_NOTHROW(all.verify(p.ir, true));
+  CHECK_FALSE(all.agree(p.ir, present, p.ir.num_ops()));
 }
 
 TEST_CASE("stochastic rounding: ops of a region without it keep rounding to nearest") {
   Program p(2);
   const TensorId x = p.load("x", StreamMode::kReplicate, {DType::kBFloat16, {4}});
   const OpId op = p.ir.emit(kMainGraph, "add", {x, x}, {.allow_stochastic = false});
-  assign_seeds(p.ir, SeedRule::kPartition);
-  CHECK_FALSE(p.ir.op(op).noise.seeds.has_value());
-  CHECK_NOTHROW(verify_seeds(p.ir, true));
+  const SeedRules rules(SeedRule::kPartition);
+  CHECK_FALSE(rules.of(p.ir, p.ir.op(op)).has_value());
+  CHECK_NOTHROW(rules.verify(p.ir, true));
 }
 
 TEST_CASE("analysis: facts of another version of the program are refused") {
@@ -292,19 +289,17 @@ TEST_CASE("analysis: facts of another version of the program are refused") {
   CHECK_THROWS_AS(facts.partition(w), GraphError);
 }
 
-TEST_CASE("analysis: facts of other seed rules are refused, sessions keep theirs") {
+TEST_CASE("analysis: facts of other seed rules are refused, and stay what they are") {
   Program p(2);
   const TensorId x = p.load("x", StreamMode::kBroadcast, {DType::kBFloat16, {4}});
   const TensorId y = p("add", {x, x});
-  assign_seeds(p.ir, SeedRule::kPartition);
-  const std::uint64_t epoch = p.ir.epoch();
-  const PartitionAnalysis facts(p.ir);
+  const SeedRules own(SeedRule::kPartition), other(SeedRule::kDiffering);
+  const PartitionAnalysis facts(p.ir, own);
   CHECK(facts.partition(y) == p.ir.partitions().top());
-  assign_seeds(p.ir, SeedRule::kDiffering);
-  CHECK(p.ir.epoch() == epoch);
-  CHECK_THROWS_WITH_AS(facts.check_fresh(), doctest::Contains("the program changed"), GraphError);
-  CHECK_THROWS_AS(facts.partition(y), GraphError);
-  CHECK(PartitionAnalysis(p.ir).partition(y) == p.ir.partitions().bottom());
+  CHECK(PartitionAnalysis(p.ir, other).partition(y) == p.ir.partitions().bottom());
+  CHECK_THROWS_WITH_AS(facts.check_fresh(other), doctest::Contains("the program changed"), GraphError);
+  CHECK_NOTHROW(facts.check_fresh(own));
+  CHECK(facts.partition(y) == p.ir.partitions().top());
 }
 
 }  // namespace

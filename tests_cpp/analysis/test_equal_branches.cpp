@@ -10,7 +10,6 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
 #include "popsr/transform/graph_editor.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -298,9 +297,8 @@ TEST_CASE("branches: those that round stochastically draw noise of their own") {
     const GraphId f = graph();
     const TensorId x = p.load("x", kEqual, narrow);
     const OpId op = p.emit("conditional", {p.condition, x, x}, {{"then_branch", f}, {"else_branch", f}});
-    if (rounds) assign_seeds(p.ir, SeedRule::kIdentical);
-    CHECK(p.ir.partitions().to_string(PartitionAnalysis(p.ir).partition(p.ir.op(op).outputs[0])) ==
-          (rounds ? kEach : kAll));
+    const PartitionAnalysis facts(p.ir, rounds ? SeedRules(SeedRule::kIdentical) : SeedRules());
+    CHECK(p.ir.partitions().to_string(facts.partition(p.ir.op(op).outputs[0])) == (rounds ? kEach : kAll));
   }
 }
 

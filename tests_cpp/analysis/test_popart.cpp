@@ -14,7 +14,6 @@
 #include "popsr/ops/infer.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -299,10 +298,9 @@ TEST_CASE("popart: graphs that the reference stops at are errors") {
   const TensorId c = p.constant("c", kNarrow), y = p("add", {c, c}, "y");
   p.at = kMainGraph;
   CHECK_NOTHROW(PopartAnalysis(p.ir));  // nobody calls it
-  CHECK(error_of<GraphError>([&] { assign_popart_seeds(p.ir); }) ==
+  CHECK(error_of<GraphError>([&] { SeedRules::of_mode(p.ir, "popart"); }) ==
         "analyze: mode 'popart' never looks at graph 'f_subgraph(0)', got no value of 'f_subgraph(0)/y', "
         "expected a graph with inputs that is called");
-  CHECK_FALSE(p.ir.op(p.ir.tensor(y).uses.producer).noise.seeds.has_value());
   p.ir.add_output(f, c);
   CHECK(PopartAnalysis(p.ir).is_equal(c));
   p.ir.add_output(f, y);
@@ -324,7 +322,9 @@ TEST_CASE("popart: facts of another version of the program are refused") {
 
 // Seeds
 
-SeedRule rule_of(const Program& p, OpId op) { return p.ir.op(op).noise.seeds.value(); }
+SeedRule rule_of(const Program& p, const SeedRules& rules, OpId op) {
+  return rules.of(p.ir, p.ir.op(op)).value();
+}
 
 TEST_CASE("popart seeds: identical where all outputs are equal, and facts follow the seeds") {
   Program p(4);
@@ -333,27 +333,23 @@ TEST_CASE("popart seeds: identical where all outputs are equal, and facts follow
   const OpId same = p.emit("add", {w, w}), differs = p.emit("add", {w, x});
   const OpId split = p.emit("replicated_all_reduce", {halves}, {{"group", p.groups(2, 2)}});
   const OpId wide = p.emit("cast", {x}, {{"data_type", DType::kFloat32}});
-  assign_popart_seeds(p.ir);
-  const std::uint64_t epoch = p.ir.seeds_epoch();
-  assign_popart_seeds(p.ir);
-  CHECK(p.ir.seeds_epoch() == epoch);
-  CHECK(rule_of(p, same) == SeedRule::kIdentical);
-  CHECK(rule_of(p, differs) == SeedRule::kDiffering);
-  CHECK(rule_of(p, split) == SeedRule::kDiffering);
-  CHECK_FALSE(p.ir.op(wide).noise.seeds.has_value());
-  CHECK_NOTHROW(verify_seeds(p.ir, true));
-  const PartitionAnalysis facts(p.ir);
+  const SeedRules rules = SeedRules::of_mode(p.ir, "popart");
+  CHECK(rules.agree(p.ir, SeedRules::of_mode(p.ir, "popart"), p.ir.num_ops()));
+  CHECK(rule_of(p, rules, same) == SeedRule::kIdentical);
+  CHECK(rule_of(p, rules, differs) == SeedRule::kDiffering);
+  CHECK(rule_of(p, rules, split) == SeedRule::kDiffering);
+  CHECK_FALSE(rules.of(p.ir, p.ir.op(wide)).has_value());
+  CHECK_NOTHROW(rules.verify(p.ir, true));
+  const PartitionAnalysis facts(p.ir, rules);
   PartitionTable& table = p.ir.partitions();
   CHECK(facts.seeds(same) == table.top());
   CHECK(facts.seeds(split) == table.bottom());
   CHECK(facts.partition(p.ir.op(split).outputs[0]) == table.bottom());
   for (const auto rule : {SeedRule::kPartition, SeedRule::kIdentical}) {
-    assign_seeds(p.ir, rule);
-    CHECK(rule_of(p, split) == rule);
-    CHECK(PartitionAnalysis(p.ir).partition(p.ir.op(split).outputs[0]) == table.top());
+    CHECK(rule_of(p, SeedRules(rule), split) == rule);
+    CHECK_FALSE(rules.agree(p.ir, SeedRules(rule), p.ir.num_ops()));
+    CHECK(PartitionAnalysis(p.ir, SeedRules(rule)).partition(p.ir.op(split).outputs[0]) == table.top());
   }
-  assign_popart_seeds(p.ir);
-  CHECK(rule_of(p, split) == SeedRule::kDiffering);
 }
 
 TEST_CASE("popart seeds: parts of a merged op have the seeds of the whole") {
@@ -361,13 +357,13 @@ TEST_CASE("popart seeds: parts of a merged op have the seeds of the whole") {
   const TensorId w = p.variable("w", {}, kNarrow), x = p.load("x", StreamMode::kReplicate, kNarrow);
   const OpId good = p.emit("replicated_all_reduce", {w}, {{"group", p.groups(1, 2)}});
   const OpId bad = p.emit("replicated_all_reduce", {x}, {{"group", p.groups(1, 2)}});
-  assign_popart_seeds(p.ir);
-  CHECK(rule_of(p, good) == SeedRule::kIdentical);
+  const SeedRules alone = SeedRules::of_mode(p.ir, "popart");
+  CHECK(rule_of(p, alone, good) == SeedRule::kIdentical);
   REQUIRE(merge_collectives(p.ir) == 1);
-  CHECK(rule_of(p, good) == SeedRule::kIdentical);
-  assign_popart_seeds(p.ir);
-  CHECK(rule_of(p, good) == SeedRule::kDiffering);
-  CHECK(rule_of(p, bad) == SeedRule::kDiffering);
+  CHECK(rule_of(p, alone, good) == SeedRule::kIdentical);
+  const SeedRules merged = SeedRules::of_mode(p.ir, "popart");
+  CHECK(rule_of(p, merged, good) == SeedRule::kDiffering);
+  CHECK(rule_of(p, merged, bad) == SeedRule::kDiffering);
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
 #include "popsr/transform/graph_editor.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -219,9 +218,8 @@ TEST_CASE("loops: a body that rounds draws the noise of all iterations") {
   p("relu", {p.ir.op(loop).outputs[0]}, "a");
   p("relu", {p.ir.op(loop).outputs[1]}, "b");
   p.check({{"a", kAll}, {"b", kEach}});  // without rounding
-  assign_seeds(p.ir, SeedRule::kPartition);
   // The sum of the first iteration is drawn for each replica, and so is the second one's, of equal values.
-  const PartitionAnalysis facts(p.ir);
+  const PartitionAnalysis facts(p.ir, SeedRules(SeedRule::kPartition));
   CHECK(facts_of(p.ir, facts, {{"a", ""}, {"b", ""}}) == Expect{{"a", kEach}, {"b", kEach}});
 }
 

@@ -36,15 +36,16 @@ std::vector<TensorId> states_of(const PartitionAnalysis& facts) {
 }
 
 /// Counts state that is said not to be read, and fails where it matters to what one run leaves.
-int check_states(const Ir& ir, std::uint64_t seed) {
-  const PartitionAnalysis facts(ir);
+int check_states(const Program& p, std::uint64_t seed) {
+  const Ir& ir = p.ir;
+  const PartitionAnalysis facts(ir, p.seeds);
   const StateReads reads(ir, facts.entry_tensors(kMainGraph));
   int unread = 0;
   for (const TensorId state : states_of(facts)) {
     if (reads.reads(state)) continue;
     ++unread;
     Final before, after;
-    Herbrand program(ir);
+    Herbrand program(ir, p.seeds);
     const bool ends = program.session(seed, 1, before);
     program.start_otherwise(state);
     REQUIRE(program.session(seed, 1, after) == ends);
@@ -63,10 +64,10 @@ TEST_CASE("state reads: state that is said not to be read does not matter, in ra
     Program p(recipe.replicas);
     grow(recipe, p);
     verify(p.ir);
-    unread += check_states(p.ir, random());
+    unread += check_states(p, random());
     merge_collectives(p.ir);
     merge_exchange(p.ir);
-    unread += check_states(p.ir, random());
+    unread += check_states(p, random());
   }
   MESSAGE(unread, " variables, shards and entries that no run reads");
   CHECK(unread > rounds(1000));

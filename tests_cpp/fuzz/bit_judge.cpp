@@ -202,7 +202,9 @@ class BitJudge {
   }
 
   void run_reference() {
-    Session session(shared_, {.seed = options_.seed, .dedup = false, .num_threads = 1});
+    Session session(
+        shared_,
+        {.seed = options_.seed, .dedup = false, .num_threads = 1, .seed_rules = options_.seed_rules});
     ++verdict_.sessions;
     reads_ = session.plan().stream_reads();
     std::size_t moved = 0;
@@ -220,7 +222,9 @@ class BitJudge {
   void compare(const Way& way) {
     std::optional<UseKernels> use;
     if (way.kernels != nullptr) use.emplace(*way.kernels);
-    Session session(shared_, way.options);
+    SessionOptions options = way.options;
+    options.seed_rules = options_.seed_rules;
+    Session session(shared_, options);
     ++verdict_.sessions;
     for (std::size_t run = 0; run < expected_.size() && verdict_.failure.empty(); ++run) {
       const Outcome outcome = run_once(session, run);
@@ -257,7 +261,7 @@ class BitJudge {
   // Claims
 
   void check_claims() {
-    const PartitionAnalysis facts(ir_);
+    const PartitionAnalysis facts(ir_, options_.seed_rules);
     const StoredClaims stored(facts);
     for (std::size_t run = 0; run < expected_.size(); ++run) {
       const Outcome& outcome = expected_[run];
@@ -338,7 +342,9 @@ BitVerdict judge_bits(const Recipe& recipe, const std::shared_ptr<const Registry
   } catch (const std::exception& error) {
     return {.failure = error.what(), .program = print_ir(p->ir), .grown = false};
   }
-  BitVerdict verdict = judge_bits(std::shared_ptr<const Ir>(p, &p->ir), options);
+  BitOptions with_rules = options;
+  with_rules.seed_rules = p->seeds;
+  BitVerdict verdict = judge_bits(std::shared_ptr<const Ir>(p, &p->ir), with_rules);
   verdict.refused = refused;
   return verdict;
 }

@@ -16,6 +16,7 @@ struct BitOptions {
   std::uint64_t seed = 0;                         ///< Seed of host data and of random numbers.
   int runs = 2;                                   ///< Between them the host writes variables.
   const kernels::KernelTable* kernels = nullptr;  ///< One more way: with these.
+  SeedRules seed_rules = {};                      ///< Rules of the program's ops.
 };
 
 struct BitVerdict {

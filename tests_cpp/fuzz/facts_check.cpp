@@ -159,8 +159,9 @@ void SoundnessCheck::diverges(PathId path, const Op& op) {
 
 std::span<const std::uint32_t> SoundnessCheck::seeds(PathId path, const Op& op) {
   const auto seeds = claims_.seeds(path, op);
-  const PartitionId rule = *op.noise.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
-  if (failure_.empty() && seeds && *op.noise.seeds != SeedRule::kPartition && *seeds != rule) {
+  const SeedRule given = claims_.seed_rule(op);
+  const PartitionId rule = given == SeedRule::kIdentical ? table_.top() : table_.bottom();
+  if (failure_.empty() && seeds && given != SeedRule::kPartition && *seeds != rule) {
     failure_ = fmt::format("{} {}: the seed partition is {}, the rule is {}", op.def->name, op.id,
                            table_.to_string(*seeds), table_.to_string(rule));
   }
@@ -193,7 +194,7 @@ std::span<const std::uint32_t> ExactCheck::seeds(PathId path, const Op& op) {
   const auto seeds = claims_.seeds(path, op);
   // The outputs of one op have one fact in these programs.
   const auto fact = claims_.fact({.path = path, .op = op.schedule.position});
-  const bool partition = *op.noise.seeds == SeedRule::kPartition && op.schedule.part_of == kNone;
+  const bool partition = claims_.seed_rule(op) == SeedRule::kPartition && op.schedule.part_of == kNone;
   if (failure_.empty() && partition && seeds != fact) {
     failure_ = fmt::format("{} {}: the seed partition is {}, the fact is {}", op.def->name, op.id,
                            table_.to_string(seeds.value()), table_.to_string(fact.value()));
@@ -288,7 +289,7 @@ bool may_part(const PartitionAnalysis& facts) {
 
 std::vector<JudgedValue> judge_values(const PartitionAnalysis& facts, int sessions, int runs) {
   const Ir& ir = facts.ir();
-  Herbrand herbrand(ir);
+  Herbrand herbrand(ir, facts.seed_rules());
   PairCollector collector;
   for (int s = 0; s < sessions; ++s) herbrand.session(static_cast<std::uint64_t>(s), runs, collector);
   Claims claims(facts, herbrand);
@@ -322,10 +323,11 @@ std::map<StreamId, PartitionId> random_rows(const Ir& ir) {
   return rows;
 }
 
-void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault, Verdict& verdict) {
-  const Assumptions assumed{.rows = random_rows(ir), .fault = fault};
-  const PartitionAnalysis facts(ir, assumed);
-  Herbrand herbrand(ir, assumed.rows);
+void judge_facts(const Program& p, Flavour flavour, int sessions, int runs, SolverFault fault,
+                 Verdict& verdict) {
+  const Assumptions assumed{.rows = random_rows(p.ir), .fault = fault};
+  const PartitionAnalysis facts(p.ir, p.seeds, assumed);
+  Herbrand herbrand(p.ir, p.seeds, assumed.rows);
   if (flavour == Flavour::kStraightLine) {
     ExactCheck check(facts, herbrand);
     herbrand.session(0, 1, check);
@@ -342,16 +344,16 @@ void judge_facts(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFa
 
 }  // namespace
 
-Verdict judge(const Ir& ir, Flavour flavour, int sessions, int runs, SolverFault fault) {
+Verdict judge(const Program& p, Flavour flavour, int sessions, int runs, SolverFault fault) {
   Verdict verdict;
-  verdict.ops = ir.num_ops();
+  verdict.ops = p.ir.num_ops();
   try {
-    judge_facts(ir, flavour, sessions, runs, fault, verdict);
+    judge_facts(p, flavour, sessions, runs, fault, verdict);
     verdict.judged = true;
   } catch (const std::exception& error) {
     verdict.failure = error.what();
   }
-  if (!verdict.failure.empty()) verdict.program = print_ir(ir);
+  if (!verdict.failure.empty()) verdict.program = print_ir(p.ir);
   return verdict;
 }
 
@@ -362,7 +364,7 @@ Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry, So
   } catch (const std::exception& error) {
     return {.failure = error.what(), .program = print_ir(p.ir)};
   }
-  return judge(p.ir, recipe.flavour, 3, 2, fault);
+  return judge(p, recipe.flavour, 3, 2, fault);
 }
 
 }  // namespace popsr::test

@@ -31,6 +31,8 @@ class Claims {
   bool flags(PathId path, const Op& op);
   /// Seed partition of an op that rounds.
   std::optional<PartitionId> seeds(PathId path, const Op& op);
+  /// Rule of that op.
+  SeedRule seed_rule(const Op& op) const { return facts_.seed_rule(op).value(); }
 
  private:
   std::optional<ContextId> context(PathId path);
@@ -142,7 +144,7 @@ struct Verdict {
 };
 /// Straight-line programs: facts must be exact. Others: no fact may be refuted in so many sessions, which
 /// differ in the truth of conditions, each of `runs` runs of the program.
-Verdict judge(const Ir& ir, Flavour flavour, int sessions = 3, int runs = 2,
+Verdict judge(const Program& p, Flavour flavour, int sessions = 3, int runs = 2,
               SolverFault fault = SolverFault::kNone);
 Verdict judge(const Recipe& recipe, std::shared_ptr<const Registry> registry,
               SolverFault fault = SolverFault::kNone);

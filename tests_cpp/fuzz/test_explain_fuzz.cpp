@@ -38,7 +38,7 @@ TEST_CASE("explain fuzz: every difference of a random program has a cause, whate
     const Recipe recipe = random_recipe(random, replicas, flavour, 8 + random() % 24);
     Program p(replicas);
     grow(recipe, p);
-    const PartitionAnalysis facts(p.ir);
+    const PartitionAnalysis facts(p.ir, p.seeds);
     Explainer explainer(facts);
     const std::vector<TensorId>& tensors = p.ir.graph(kMainGraph).tensors;
     for (const TensorId tensor : tensors) {

@@ -41,11 +41,11 @@ TEST_CASE("analysis fuzz: facts of straight-line programs are exact, before and 
     Program p(recipe.replicas);
     ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
     verify(p.ir);
-    const Verdict before = judge(p.ir, recipe.flavour);
+    const Verdict before = judge(p, recipe.flavour);
     if (!before.failure.empty()) show_failure(recipe);
     between += before.between;
     merged += merge_collectives(p.ir) + merge_exchange(p.ir);
-    const Verdict after = judge(p.ir, recipe.flavour);
+    const Verdict after = judge(p, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
   CHECK(between > rounds(10000));  // the programs are not all trivial
@@ -65,14 +65,14 @@ TEST_CASE("analysis fuzz: no fact of a program with control flow is refuted, bef
     Program p(recipe.replicas);
     ++modes[grow(recipe, p) ? recipe.rounding : RoundingMode::kNearest];
     verify(p.ir);
-    const Verdict before = judge(p.ir, recipe.flavour);
+    const Verdict before = judge(p, recipe.flavour);
     if (!before.failure.empty()) show_failure(recipe);
     parted += before.divergences;
     for (const OpId op : ids<OpId>(p.ir.num_ops())) ++kinds[p.ir.op(op).def->name];
     for (const StreamId id : ids<StreamId>(p.ir.num_streams()))
       equal += p.ir.stream(id).mode == StreamMode::kEqual;
     merged += merge_collectives(p.ir) + merge_exchange(p.ir);
-    const Verdict after = judge(p.ir, recipe.flavour);
+    const Verdict after = judge(p, recipe.flavour);
     if (!after.failure.empty()) FAIL(after.failure, " in\n", after.program);
   }
   CHECK(parted > rounds(1000));

@@ -16,7 +16,6 @@
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/allocation_faults.h"
 
 namespace popsr {
@@ -216,19 +215,6 @@ const std::vector<Change> kChanges = {
     {"name", small_program,
      [](Program& p) { GraphEditor(p.ir).rename(tensor(p, "x"), "another name, too long for its buffer"); }},
     {"name that is taken", small_program, [](Program& p) { GraphEditor(p.ir).rename(tensor(p, "x"), "v"); }},
-    {"seeds", narrow_program, [](Program& p) { assign_seeds(p.ir, SeedRule::kIdentical); }},
-    {"other seeds",
-     [](Program& p) {
-       narrow_program(p);
-       assign_seeds(p.ir, SeedRule::kIdentical);
-     },
-     [](Program& p) { assign_popart_seeds(p.ir); }},
-    {"no seeds",
-     [](Program& p) {
-       narrow_program(p);
-       assign_seeds(p.ir, SeedRule::kIdentical);
-     },
-     [](Program& p) { clear_seeds(p.ir); }},
     {"merged collectives", exchanges, [](Program& p) { merge_collectives(p.ir); }},
     {"merged exchanges", exchanges, [](Program& p) { merge_exchange(p.ir); }},
     {"exchanges merged again",
@@ -327,7 +313,6 @@ TEST_CASE("transactions: random programs come and go") {
       merge_collectives(p.ir);
       if (!p.ir.graph(kMainGraph).ops.empty())
         GraphEditor(p.ir).outline(kMainGraph, 0, {.count = 2, .stem = "loop"});
-      assign_seeds(p.ir, SeedRule::kDiffering);
     }
     check_same(p.ir, grown);
   }

@@ -7,7 +7,6 @@
 #include "fuzz/bit_judge.h"
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/graph_editor.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -35,8 +34,8 @@ struct Case {
 
   std::shared_ptr<const Ir> ir() const { return {program, &program->ir}; }
   std::size_t staged(bool dedup = true) const {
-    const auto facts =
-        std::make_shared<const PartitionAnalysis>(*ir());  // of streams that are fed unequal rows
+    const auto facts = std::make_shared<const PartitionAnalysis>(
+        *ir(), program->seeds);  // of streams that are fed unequal rows
     const Session session(ir(), {.dedup = dedup, .num_threads = 1}, facts);
     return staging_buffers(session.plan().instructions());
   }
@@ -51,7 +50,7 @@ Case reduction(SeedRule seeds) {
   const TensorId sum = p("replicated_all_reduce_", {x}, "sum", {{"group", p.groups(1, 2)}});
   const StreamId out = p.ir.add_stream("out", kNarrow, false, StreamMode::kReplicate);
   p.emit("host_store", {sum}, {{"d2h_stream", out}});
-  assign_seeds(p.ir, seeds);
+  p.seeds = SeedRules(seeds);
   return made;
 }
 
@@ -88,7 +87,8 @@ TEST_CASE("in-place collectives are staged where members of a group are blocks o
 TEST_CASE("in-place collectives give the same bits staged and not") {
   for (const std::uint64_t seed : {1, 2, 3}) {
     for (const SeedRule rule : {SeedRule::kPartition, SeedRule::kIdentical, SeedRule::kDiffering}) {
-      const BitVerdict verdict = judge_bits(reduction(rule).ir(), {.seed = seed});
+      const BitVerdict verdict =
+          judge_bits(reduction(rule).ir(), {.seed = seed, .seed_rules = SeedRules(rule)});
       CHECK_MESSAGE(verdict.failure.empty(), verdict.failure);
     }
     for (const std::int64_t together : {1, 2, 4}) {

@@ -10,7 +10,6 @@
 #include "popsr/runtime/session/session.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 #include "support/streams.h"
 
@@ -31,6 +30,7 @@ StreamId store(Program& program, TensorId t, std::string name) {
 /// Runs the program once and returns all of a stream's data.
 std::vector<float> result_of(const Program& program, StreamId stream, SessionOptions options,
                              std::int64_t transfers = 1) {
+  options.seed_rules = program.seeds;
   Session session(borrow(program), options);
   Streams streams(program.ir, transfers);
   session.run(streams.buffers, {});
@@ -112,8 +112,8 @@ TEST_CASE(
                                                        : p("replicated_all_reduce", {dw}, "out",
                                                            {{"op", consumer}, {"group", p.groups(1, 4)}});
       const StreamId out = store(p, p("cast", {fused}, {}, {{"data_type", DType::kFloat32}}), "result");
-      if (stochastic) assign_seeds(p.ir, SeedRule::kPartition);
-      const Session session(borrow(p), {});
+      if (stochastic) p.seeds = SeedRules(SeedRule::kPartition);
+      const Session session(borrow(p), {.seed_rules = p.seeds});
       CHECK(session.plan().to_string().find("matmul+") != std::string::npos);
       const std::vector<float> bits = result_of(p, out, {.seed = 5});
       CHECK(bits == result_of(p, out, {.seed = 5, .check = true}));
@@ -265,7 +265,7 @@ TEST_CASE("stochastic rounding: same bits shared or not, equal inside seed block
   const TensorId apart = half(p("add", {x, zeros}, "x_again"));  // equal values, not proved equal
   const auto widen = [&](TensorId t) { return p("cast", {t}, {}, {{"data_type", DType::kFloat32}}); };
   const StreamId same_out = store(p, widen(same), "same"), apart_out = store(p, widen(apart), "apart");
-  assign_seeds(p.ir, SeedRule::kPartition);
+  p.seeds = SeedRules(SeedRule::kPartition);
   const std::vector<float> equal = result_of(p, same_out, {.seed = 3}),
                            split = result_of(p, apart_out, {.seed = 3});
   for (int r = 1; r < 4; ++r) CHECK(std::equal(equal.begin(), equal.begin() + 64, equal.begin() + r * 64));
@@ -273,8 +273,7 @@ TEST_CASE("stochastic rounding: same bits shared or not, equal inside seed block
   CHECK(split == result_of(p, apart_out, {.seed = 3, .dedup = false}));
   CHECK(split == result_of(p, apart_out, {.seed = 3, .check = true}));
   CHECK(split != result_of(p, apart_out, {.seed = 4}));
-  clear_seeds(p.ir);
-  assign_seeds(p.ir, SeedRule::kIdentical);
+  p.seeds = SeedRules(SeedRule::kIdentical);
   const std::vector<float> identical = result_of(p, apart_out, {.seed = 3});
   CHECK(std::equal(identical.begin(), identical.begin() + 64, identical.begin() + 64));
 }

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "popsr/runtime/session/session.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 #include "support/runs.h"
 
@@ -45,7 +44,7 @@ struct Runs {
   }
 
   void check_bits(bool stochastic = false) {
-    if (stochastic) assign_seeds(p.ir, SeedRule::kPartition);
+    if (stochastic) p.seeds = SeedRules(SeedRule::kPartition);
     test::check_bits(p);
   }
 

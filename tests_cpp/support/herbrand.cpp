@@ -59,8 +59,9 @@ bool reads(const Op& op, std::size_t input) {
 
 // Reading the program
 
-Herbrand::Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows)
+Herbrand::Herbrand(const Ir& ir, SeedRules seeds, const std::map<StreamId, PartitionId>& rows)
     : ir_(ir),
+      seeds_(std::move(seeds)),
       replicas_(static_cast<std::size_t>(ir.replication())),
       all_(replicas_ == 64 ? ~Mask{0} : bit(replicas_) - 1) {
   POPSR_CHECK(replicas_ <= 64);
@@ -474,7 +475,7 @@ void Herbrand::run_local(const Step& step, std::size_t base, PathId path, Mask a
   if (step.kind == Kind::kNothing) return;
   std::array<Term, 64> fresh;
   each(active, [&](std::size_t r) { fresh[r] = local_term(step, base, r); });
-  if (step.op->noise.seeds) {
+  if (seeds_.of(ir_, *step.op)) {
     const std::span<const std::uint32_t> seeds = observer_->seeds(path, *step.op);
     // The noise key is made of the way to the op and its place in the graph, too.
     if (!seeds.empty())

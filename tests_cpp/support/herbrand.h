@@ -16,6 +16,7 @@
 #include <tuple>
 #include <vector>
 
+#include "popsr/analysis/seed_rules.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr::test {
@@ -65,7 +66,7 @@ class Observer {
 class Herbrand {
  public:
   /// `rows`: replicas that are fed equal rows of streams, beside what these declare.
-  explicit Herbrand(const Ir& ir, const std::map<StreamId, PartitionId>& rows = {});
+  explicit Herbrand(const Ir& ir, SeedRules seeds = {}, const std::map<StreamId, PartitionId>& rows = {});
 
   /// Runs the program so many times, variables and remote memory being kept; but some variables the host
   /// writes between runs, as it may, so that no variable's value is the same in all runs. False when replicas
@@ -167,6 +168,7 @@ class Herbrand {
   PathId path_into(PathId outer, const Step& step, GraphId graph, std::uint32_t branch);
 
   const Ir& ir_;
+  SeedRules seeds_;
   IdVector<StreamId, std::vector<std::uint32_t>> rows_;  ///< Row that each replica is fed, by stream.
   std::size_t replicas_;
   Mask all_;

@@ -75,6 +75,7 @@ struct Program {
   LocationId location = {};
   SequenceMode sequence = SequenceMode::kPass;
   bool allow_stochastic = true;
+  SeedRules seeds = {};  ///< Rules that its facts and sessions are to have.
 };
 
 /// Facts of the tensors named in `like`, for a comparison with it.

@@ -14,7 +14,8 @@
 namespace popsr::test {
 
 /// Data of all streams after a run with these options.
-inline std::vector<std::vector<float>> bits_of(const Program& program, const SessionOptions& options) {
+inline std::vector<std::vector<float>> bits_of(const Program& program, SessionOptions options) {
+  options.seed_rules = program.seeds;
   Session session(borrow(program), options);
   Streams streams(program.ir);
   session.run(streams.buffers, {});
@@ -22,8 +23,8 @@ inline std::vector<std::vector<float>> bits_of(const Program& program, const Ses
 }
 
 /// Executed ops of that name in a run.
-inline std::uint64_t calls_of(const Program& program, const std::string& op,
-                              const SessionOptions& options = {}) {
+inline std::uint64_t calls_of(const Program& program, const std::string& op, SessionOptions options = {}) {
+  options.seed_rules = program.seeds;
   Session session(borrow(program), options);
   Streams streams(program.ir);
   session.run(streams.buffers, {});

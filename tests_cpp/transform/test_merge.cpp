@@ -14,7 +14,6 @@
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/graph_editor.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 #include "support/program.h"
 
 namespace popsr {
@@ -197,11 +196,10 @@ TEST_CASE("merge: each part rounds with its own seeds") {
   const TensorId w = p.variable("w", {}, narrow);
   const TensorId a = p("replicated_all_reduce", {x}, "a", group(p, 1, 2));
   const TensorId b = p("replicated_all_reduce", {w}, "b", group(p, 1, 2));
-  assign_seeds(p.ir, SeedRule::kPartition);
   merge_collectives(p.ir);
-  assign_seeds(p.ir, SeedRule::kPartition);
-  verify_seeds(p.ir, true);
-  const PartitionAnalysis facts(p.ir);
+  const SeedRules rules(SeedRule::kPartition);
+  rules.verify(p.ir, true);
+  const PartitionAnalysis facts(p.ir, rules);
   const auto seeds = [&](TensorId t) {
     return p.ir.partitions().to_string(facts.seeds(p.ir.tensor(t).uses.producer));
   };

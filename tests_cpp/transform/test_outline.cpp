@@ -134,7 +134,7 @@ TEST_CASE("outline: random programs stay consistent and their facts sound") {
     check_consistent(p.ir);
     if (recipe.rounding != RoundingMode::kNearest)
       continue;  // the new loop has none of its own, but the judge wants the transform last
-    const Verdict verdict = judge(p.ir, Flavour::kControlFlow);
+    const Verdict verdict = judge(p, Flavour::kControlFlow);
     CHECK_MESSAGE(verdict.failure.empty(), verdict.failure << "\n" << verdict.program);
   }
 }

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -210,6 +213,94 @@ def test_sessions_keep_the_seeds_that_they_were_made_with() -> None:
     for got, expect in zip(results, zip(alone("partition"), alone("popart"), strict=True), strict=True):
         for a, b in zip(got, expect, strict=True):
             assert_same_bits(a, b)
+
+
+class Trainee:
+    """A step that adds rows of a small stream to a variable: how they are fed decides which plan runs."""
+
+    def __init__(self) -> None:
+        self.ir = popsr.Ir(replication=4)
+        with self.ir.main_graph, popsr.in_sequence():
+            self.stream = popsr.h2d_stream((33,), BF16)
+            self.w = popsr.variable(np.linspace(1, 2, 33), BF16, "w")
+            x = ops.host_load(self.stream)
+            ops.var_updates.accumulate_(self.w, ops.mul(x, x))
+            pairs = collectives.replicated_all_reduce(x, "add", self.ir.replica_grouping(1, 2))
+            self.out = popsr.d2h_stream((33,), BF16)
+            ops.host_store(self.out, ops.add(pairs, self.w))
+
+    def session(self, mode: RoundingMode | None) -> popsr.Session:
+        self.ir.options.enable_stochastic_rounding = mode is not None
+        if mode is not None:
+            self.ir.options.stochastic_rounding_mode = mode
+        return popsr.Session(self.ir, seed=7, num_threads=1)
+
+    def step(self, session: popsr.Session, number: int) -> list[Any]:
+        """A run with rows that are equal on all replicas, on pairs of them or on none, so that plans change."""
+        rows = np.random.default_rng(number).normal(size=(4, 33)).astype(BF16.as_numpy())
+        first = [[0, 0, 0, 0], [0, 1, 2, 3], [0, 0, 2, 2]][number % 3]
+        got = session.run({self.stream: rows[first]})[self.out]
+        if number % 4 == 3:
+            session.write_variable_data(self.w, got[0])
+        return [got, session.get_tensors_data([self.w], replicas="all")[self.w]]
+
+
+DRIFTS = pytest.mark.filterwarnings("ignore::popsr.ReplicaWarning")  # the weights do
+RULES: tuple[RoundingMode | None, ...] = ("partition", "popart", "identical", None)
+STEPS = range(12)
+
+
+def _alone(mode: RoundingMode | None) -> list[list[Any]]:
+    program = Trainee()
+    with program.session(mode) as session:
+        return [program.step(session, number) for number in STEPS]
+
+
+def _assert_as_alone(got: dict[RoundingMode | None, list[list[Any]]]) -> None:
+    expected = {mode: _alone(mode) for mode in RULES}
+    for mode in RULES:
+        for a, b in zip(got[mode], expected[mode], strict=True):
+            for x, y in zip(a, b, strict=True):
+                assert_same_bits(x, y)
+    bits = [b"".join(x.tobytes() for a in expected[mode] for x in a) for mode in RULES]
+    assert len(set(bits)) == len(bits)  # each rounds in a way of its own
+
+
+@DRIFTS
+@pytest.mark.parametrize("by_hand", [False, True])
+def test_sessions_of_other_options_run_by_turns(by_hand: bool) -> None:
+    program = Trainee()
+    sessions = {mode: program.session(mode) for mode in RULES}
+    got: dict[RoundingMode | None, list[list[Any]]] = {mode: [] for mode in RULES}
+    if by_hand:  # for sessions to come
+        program.ir.options.enable_stochastic_rounding = True
+        transforms.stochastic_rounding(program.ir, "identical")
+    with contextlib.ExitStack() as attached:
+        for session in sessions.values():
+            attached.enter_context(session)
+        for number in STEPS:
+            for mode, session in sessions.items():
+                got[mode].append(program.step(session, number))
+            analyze(program.ir)
+    _assert_as_alone(got)
+
+
+@DRIFTS
+def test_sessions_of_other_options_run_at_once() -> None:
+    program = Trainee()
+    sessions = {mode: program.session(mode) for mode in RULES}
+    got: dict[RoundingMode | None, list[list[Any]]] = {mode: [] for mode in RULES}
+    start = threading.Barrier(len(RULES))
+
+    def run(mode: RoundingMode | None) -> None:
+        with sessions[mode] as session:
+            start.wait()
+            got[mode] += [program.step(session, number) for number in STEPS]
+
+    with concurrent.futures.ThreadPoolExecutor(len(RULES)) as pool:
+        for done in [pool.submit(run, mode) for mode in RULES]:
+            done.result()
+    _assert_as_alone(got)
 
 
 def test_a_claim_that_fails_after_the_options_changed_is_still_explained() -> None:

@@ -79,7 +79,7 @@ INSIDE = {
             for _ in range(1000):
                 x = x + x
         def work():
-            popsr._core.PartitionAnalysis(ir._core)
+            popsr._core.PartitionAnalysis(ir._core, popsr._core.SeedRules())
     """,
     "print callback": """
         class Slow:

@@ -228,7 +228,6 @@ def test_stop_while_inputs_are_converted_is_not_lost() -> None:
 MOMENTS = {  # what comes between the call of `run` and its first op, by the attribute of a session that has it
     "empty_outputs": "_runner",
     "keep": "_mirror.copies",
-    "restore_seeds": "_state",
     "_news": "_runner",
 }
 

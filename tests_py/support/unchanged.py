@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-import re
 import sys
 import weakref
 from types import CodeType, FrameType, TracebackType
@@ -52,16 +51,13 @@ def state_of(ir: popsr.Ir) -> list[str]:
         "stream": ir._stream_cache,
     }
     stale = {kind: [id_ for id_ in cache if id_ >= counts[kind]] for kind, cache in caches.items()}
-    lines = core.print_state().splitlines()
-    if not ir._seeds_explicit:  # those that the options decide are found again by who asks
-        lines = [re.sub(r" seeds -?\d+ after ", " after ", line) for line in lines]
     return [
-        *lines,
+        *core.print_state().splitlines(),
         f"epoch {core.epoch}",
         f"handles without anything {stale}",
         f"remote buffers {list(ir._remote_cache)}, over {ir._shard_over}, with {ir._residents}",
         f"mapped {list(ir._mapped)}",
-        f"transfers {ir.num_host_transfers}, prepared {ir._prepared}, seeds {ir._seeds_explicit}",
+        f"transfers {ir.num_host_transfers}, prepared {ir._prepared}, seeds {ir._rules_by_hand}",
         f"replication {ir.replication_factor}, embedded {ir._embeds_replication}, {ir.options}",
     ]
 

@@ -101,10 +101,10 @@ FactView facts_of(const Ir& ir, const Context& context, const Op& op) {
   return context.parts.at(op.schedule.position)[part];
 }
 
-PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
+PartitionAnalysis::PartitionAnalysis(const Ir& ir, SeedRules seed_rules, Assumptions assumptions)
     : ir_(&ir),
       epoch_(ir.epoch()),
-      seeds_epoch_(ir.seeds_epoch()),
+      seed_rules_(std::move(seed_rules)),
       counters_(ir.counters()),
       remote_(ir),
       streams_(ir),
@@ -114,7 +114,7 @@ PartitionAnalysis::PartitionAnalysis(const Ir& ir, Assumptions assumptions)
       state_(state_of(ir)),
       uses_(ir),
       loops_(ir),
-      numbers_(ir, assumptions_.fault) {
+      numbers_(ir, seed_rules_, assumptions_.fault) {
   with_deep_stack([this] {
     solve_runs();
     reachable_ = std::make_shared<Reachable>(ir_->num_graphs());
@@ -158,7 +158,11 @@ void PartitionAnalysis::check_fresh() const {
         "analyze: the program changed since these facts were computed, got {}; call analyze(ir) again",
         change());
   }
-  if (seeds_epoch_ != ir_->seeds_epoch()) {
+}
+
+void PartitionAnalysis::check_fresh(const SeedRules& seed_rules) const {
+  check_fresh();
+  if (!seed_rules_.agree(*ir_, seed_rules, ir_->num_ops())) {
     raise<GraphError>(
         "analyze: the program changed since these facts were computed, got other seeds of stochastic "
         "rounding, expected those that the options chose then");

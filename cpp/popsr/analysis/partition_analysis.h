@@ -35,6 +35,7 @@
 
 #include "popsr/analysis/fact_store.h"
 #include "popsr/analysis/numbers/value_numbers.h"
+#include "popsr/analysis/seed_rules.h"
 #include "popsr/analysis/solver/context_entry.h"
 #include "popsr/analysis/solver/solver_fault.h"
 #include "popsr/effects/input_uses.h"
@@ -132,17 +133,21 @@ struct GrowthChecks {
 class PartitionAnalysis {
  public:
   /// Analyses the main graph and all graphs that it calls.
-  explicit PartitionAnalysis(const Ir& ir, Assumptions assumptions = {});
+  explicit PartitionAnalysis(const Ir& ir, SeedRules seed_rules = {}, Assumptions assumptions = {});
   /// Analysis of the present program at a cost proportional to what was added since `before`, which stays
   /// valid; null if that is not possible (partition_growth.cpp).
-  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before,
+  static std::unique_ptr<PartitionAnalysis> grown(const PartitionAnalysis& before, SeedRules seed_rules,
                                                   const GrowthChecks& checks = {});
   PartitionAnalysis(PartitionAnalysis&&) = default;
 
   const Ir& ir() const { return *ir_; }
   std::uint64_t epoch() const { return epoch_; }
-  /// Throws GraphError if the program or the seed rules of its ops changed since the analysis.
+  /// Throws GraphError if the program changed since the analysis.
   void check_fresh() const;
+  /// Likewise, and if ops would have other rules than when the program was analysed.
+  void check_fresh(const SeedRules& seed_rules) const;
+  const SeedRules& seed_rules() const { return seed_rules_; }
+  std::optional<SeedRule> seed_rule(const Op& op) const { return seed_rules_.of(*ir_, op); }
   /// Text of the change, as far as it is known: "relu at model.py:31, which is newer", "version 5 for 3".
   std::string change() const;
 
@@ -206,7 +211,8 @@ class PartitionAnalysis {
   bool preserves_runs(const Context& context, const std::vector<std::uint32_t>& rewritten) const;
 
   const Ir* ir_;
-  std::uint64_t epoch_, seeds_epoch_;
+  std::uint64_t epoch_;
+  SeedRules seed_rules_;
   Counters counters_;  ///< Counters of the program at the time of the analysis.
   RemoteAccess remote_;
   StreamPositions streams_;

@@ -24,25 +24,28 @@ bool moves_stream(const Ir& ir, const Op& op) { return loaded_stream(ir, op) || 
 
 /// True if the op has no effect on the facts that its graph leaves and on its demands on callers. Seeds of
 /// an op may be the reason why a loop's iterations are not followed.
-bool is_local(const Ir& ir, const Op& op) {
+bool is_local(const PartitionAnalysis& facts, const Op& op) {
   return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
          op.def->memory.effects.empty() && op.def->memory.view == nullptr && op.schedule.parts.empty() &&
-         !op.noise.seeds && !moves_stream(ir, op);
+         !facts.seed_rule(op) && !moves_stream(facts.ir(), op);
 }
 
 }  // namespace
 
 std::unique_ptr<PartitionAnalysis> PartitionAnalysis::grown(const PartitionAnalysis& before,
+                                                            SeedRules seed_rules,
                                                             const GrowthChecks& checks) {
   const Ir& ir = before.ir();
   if (before.has_grown_) return nullptr;
   const std::size_t ops = before.counters_.ops;
-  const bool same = ir.grew_from(before.epoch_, ops) && ir.seeds_grew_from(before.seeds_epoch_, ops);
+  const bool same = ir.grew_from(before.epoch_, ops) && before.seed_rules_.agree(ir, seed_rules, ops);
   if (checks.changes && !same) return nullptr;
   if (ir.num_remotes() != before.counters_.remotes) return nullptr;
   const std::vector<OpId>& calls = ir.ops_with_graphs();
   if (before.numbers_.has_results() && !calls.empty() && calls.back().index() >= ops) return nullptr;
   std::unique_ptr<PartitionAnalysis> now(new PartitionAnalysis(before));
+  now->seed_rules_ = std::move(seed_rules);
+  now->numbers_.set_seed_rules(now->seed_rules_);
   const bool known = with_deep_stack([&] { return now->grow(before, checks); });
   return known ? std::move(now) : nullptr;
 }
@@ -52,7 +55,6 @@ bool PartitionAnalysis::grow(const PartitionAnalysis& before, const GrowthChecks
   has_grown_ = false;
   memo_ = std::move(before.memo_);
   epoch_ = ir_->epoch();
-  seeds_epoch_ = ir_->seeds_epoch();
   counters_ = ir_->counters();
   for (const StreamId id : ids<StreamId>(ir_->num_streams())) {
     if (id.index() >= rows_.size()) rows_.push_back(declared_rows(*ir_, id));
@@ -73,7 +75,7 @@ bool PartitionAnalysis::add_to_called(const PartitionAnalysis& before, const Gro
     const Op& op = ir_->op(OpId(id));
     branches = branches || op.def->program.control == Control::kConditional;
     if (!was_called(op.graph)) continue;
-    if (checks.called && !is_local(*ir_, op)) return false;
+    if (checks.called && !is_local(*this, op)) return false;
     grown.insert(op.graph);
   }
   // Streams that branches load have positions from the start on.

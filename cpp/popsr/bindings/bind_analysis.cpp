@@ -51,41 +51,78 @@ std::vector<Record<"Value">> values(const PartitionAnalysis& facts, TensorId ten
   return result;
 }
 
+void bind_seed_rules(py::module_& m) {
+  py::class_<SeedRules> rules(m, "SeedRules");
+  guard(rules)
+      .def(py::init([] { return std::make_unique<SeedRules>(); }))
+      .def_static(
+          "of_mode",
+          [](const Ir& ir, const std::string& mode) {
+            const WithoutGil released;
+            return SeedRules::of_mode(ir, mode);
+          },
+          py::arg("ir"), py::arg("mode"))
+      .def("for_present_ops", &SeedRules::for_present_ops, py::arg("ir"))
+      .def(
+          "rule",
+          [](const SeedRules& self, const Ir& ir, OpId op) -> std::optional<std::string> {
+            const auto rule = self.of(ir, ir.op(checked_op(ir, op)));
+            return rule ? std::optional<std::string>(to_string(*rule)) : std::nullopt;
+          },
+          py::arg("ir"), py::arg("op"))
+      .def("verify", &SeedRules::verify, py::arg("ir"), py::arg("enabled"))
+      .def("__str__", &SeedRules::to_string);
+}
+
+/// Facts of the present program, which may go on from those of the program that it grew from.
+std::shared_ptr<PartitionAnalysis> facts_after(const std::shared_ptr<PartitionAnalysis>& before,
+                                               const std::shared_ptr<Ir>& ir, const SeedRules& rules) {
+  const WithoutGil released;
+  verify(*ir);
+  if (&before->ir() == ir.get()) {
+    if (auto grown = PartitionAnalysis::grown(*before, rules))
+      return make_owning<PartitionAnalysis>(ir, std::move(*grown));
+  }
+  return make_owning<PartitionAnalysis>(ir, *ir, rules);
+}
+
 }  // namespace
 
 void bind_analysis(py::module_& m) {
+  bind_seed_rules(m);
   // The analysis holds a reference to the Ir. It interns into the Ir's partition table
   // without a lock, so one Ir is for one thread at a time, as building one is; other threads may run
   // meanwhile.
   py::class_<PartitionAnalysis, std::shared_ptr<PartitionAnalysis>> analysis(m, "PartitionAnalysis");
   guard(analysis)
-      .def(py::init([](const std::shared_ptr<Ir>& ir, const EqualStreams& equal) {
+      .def(py::init([](const std::shared_ptr<Ir>& ir, const SeedRules& rules, const EqualStreams& equal) {
              const WithoutGil released;
              verify(*ir);  // facts of an ambiguous program would mean nothing
-             return make_owning<PartitionAnalysis>(ir, *ir, assumed_rows(*ir, equal));
+             return make_owning<PartitionAnalysis>(ir, *ir, rules, assumed_rows(*ir, equal));
            }),
-           py::arg("ir"), py::arg("equal") = EqualStreams())
-      .def_static(
-          "after",
-          [](const std::shared_ptr<PartitionAnalysis>& before, const std::shared_ptr<Ir>& ir) {
-            const WithoutGil released;
-            verify(*ir);
-            if (&before->ir() == ir.get()) {
-              if (auto grown = PartitionAnalysis::grown(*before))
-                return make_owning<PartitionAnalysis>(ir, std::move(*grown));
-            }
-            return make_owning<PartitionAnalysis>(ir, *ir);
-          },
-          py::arg("before"), py::arg("ir"))
+           py::arg("ir"), py::arg("seed_rules"), py::arg("equal") = EqualStreams())
+      .def_static("after", &facts_after, py::arg("before"), py::arg("ir"), py::arg("seed_rules"))
       .def_static(
           "of_new_session",
-          [](const std::shared_ptr<Ir>& ir) {
+          [](const std::shared_ptr<Ir>& ir, const SeedRules& rules) {
             const WithoutGil released;
             verify(*ir);
-            return make_owning<PartitionAnalysis>(ir, *ir, initial_assumptions(*ir));
+            return make_owning<PartitionAnalysis>(ir, *ir, rules, initial_assumptions(*ir));
           },
-          py::arg("ir"))
-      .def("check_fresh", &PartitionAnalysis::check_fresh)
+          py::arg("ir"), py::arg("seed_rules"))
+      .def_property_readonly("seed_rules", [](const PartitionAnalysis& self) { return self.seed_rules(); })
+      .def(
+          "is_fresh",
+          [](const PartitionAnalysis& self, const SeedRules& rules) {
+            const Ir& ir = self.ir();
+            return self.epoch() == ir.epoch() && self.seed_rules().agree(ir, rules, ir.num_ops());
+          },
+          py::arg("seed_rules"))
+      .def("check_fresh", [](const PartitionAnalysis& self) { self.check_fresh(); })
+      .def(
+          "check_fresh",
+          [](const PartitionAnalysis& self, const SeedRules& rules) { self.check_fresh(rules); },
+          py::arg("seed_rules"))
       .def(
           "partition",
           [](const PartitionAnalysis& self, TensorId tensor) {

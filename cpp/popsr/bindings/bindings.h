@@ -25,10 +25,10 @@ void bind_ir(py::module_& m);                 ///< Ir: graphs, tensors, ops and 
 void bind_transaction(py::module_& m);        ///< Calls that change a program completely or not at all.
 void bind_iteration(py::module_& m);          ///< Function iter() of classes that are not Iterables.
 void bind_schemas(py::module_& m);            ///< Function op_schemas(): declarations of the registry.
-void bind_analysis(py::module_& m);           ///< PartitionAnalysis.
+void bind_analysis(py::module_& m);           ///< SeedRules, PartitionAnalysis.
 void bind_popart(py::module_& m);             ///< PopartAnalysis.
 void bind_explain(py::module_& m);            ///< Explainer: facts over time, explanations, lints.
-void bind_transform(py::module_& m);          ///< autodiff, seeds of stochastic rounding.
+void bind_transform(py::module_& m);          ///< autodiff, merging.
 void bind_ranks(py::module_& m);              ///< RankLink: processes that run a program together.
 void bind_session(py::module_& m);            ///< Session, threads.
 void bind_sr(py::module_& m);                 ///< Submodule sr: stochastic rounding of NumPy arrays.

@@ -65,25 +65,12 @@ class Ir {
   LocationTable& locations() { return locations_; }
   const LocationTable& locations() const { return locations_; }
 
-  /// Number of the program's state, seed rules aside: each change gives a number that no state had before,
-  /// and undoing a change restores the number of the earlier state. Facts remember the epoch they were
-  /// computed at.
+  /// Number of the program's state: each change gives a number that no state had before, and undoing a
+  /// change restores the number of the earlier state. Facts remember the epoch they were computed at.
   std::uint64_t epoch() const { return epoch_; }
-  /// Number of the state of the seed rules, like epoch().
-  std::uint64_t seeds_epoch() const { return seeds_epoch_; }
   /// True if the program only grew since that state, in which it had `ops` ops: nothing that it had
   /// changed, but its schedules, lists of tensors and graph outputs may have become longer.
   bool grew_from(std::uint64_t epoch, std::size_t ops) const { return lineage_.grew_from(epoch, ops); }
-  /// True if the seed rules of the first `ops` ops are unchanged since that state.
-  bool seeds_grew_from(std::uint64_t epoch, std::size_t ops) const {
-    return seeds_lineage_.grew_from(epoch, ops);
-  }
-  /// A prefix of the program's ops that all have the seed rule that one transform gave them.
-  struct DecidedSeeds {
-    std::size_t ops = 0;
-    std::optional<SeedRule> rule = {};  ///< Seed rule of the ops; nullopt: none has one.
-  };
-  const DecidedSeeds& decided_seeds() const { return decided_seeds_; }
   /// Next number of everything that is numbered.
   Counters counters() const;
 
@@ -198,9 +185,7 @@ class Ir {
   std::unordered_map<TensorId, std::vector<TensorId>> views_;  ///< Views by root.
   std::map<GraphId, std::shared_ptr<const GradientGraph>> gradient_graphs_;
   std::uint64_t epoch_ = 0, newest_epoch_ = 0;
-  std::uint64_t seeds_epoch_ = 0, newest_seeds_epoch_ = 0;
-  Lineage lineage_, seeds_lineage_;
-  DecidedSeeds decided_seeds_;
+  Lineage lineage_;
   std::unique_ptr<Journal> journal_;
   std::uint32_t next_subgraph_ = 0;
   std::uint32_t next_collision_ = 0;

@@ -17,13 +17,6 @@ namespace popsr {
 
 struct OpDef;
 
-/// Rule for the seeds of an op that rounds; set by the stochastic-rounding transform.
-enum class SeedRule : std::uint8_t {
-  kPartition,  ///< Seed blocks are the join of the partitions of the op's outputs.
-  kIdentical,  ///< One seed for all replicas.
-  kDiffering,  ///< A seed of its own for each replica.
-};
-
 /// Line of the program that an op comes from, and the device that the contexts around it name. Ops that
 /// transforms derive from others have the origin of these.
 struct Origin {
@@ -33,8 +26,7 @@ struct Origin {
 
 /// Noise properties of ops that round or draw random numbers.
 struct OpNoise {
-  std::uint32_t index = 0;  ///< Number among such ops of the graph: a part of the op's noise key.
-  std::optional<SeedRule> seeds = {};
+  std::uint32_t index = 0;       ///< Number among such ops of the graph: a part of the op's noise key.
   bool allow_stochastic = true;  ///< False inside `with popsr.stochastic_rounding(False)`.
 };
 

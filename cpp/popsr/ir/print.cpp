@@ -87,11 +87,11 @@ std::string state_of(const Ir& ir, const Tensor& t) {
 
 std::string state_of(const Ir& ir, const Op& op) {
   return fmt::format(
-      "op {} graph {} {} inputs {} outputs {} noise {} call {} stochastic {} seeds {} after {} modified {} "
+      "op {} graph {} {} inputs {} outputs {} noise {} call {} stochastic {} after {} modified {} "
       "position {} parts {} of {}\n",
       op.id, op.graph, print_op(ir, op.id), op.inputs, op.outputs, op.noise.index, op.call.index,
-      op.noise.allow_stochastic, op.noise.seeds ? static_cast<int>(*op.noise.seeds) : -1, op.schedule.after,
-      op.call.modified, op.schedule.position, op.schedule.parts, op.schedule.part_of);
+      op.noise.allow_stochastic, op.schedule.after, op.call.modified, op.schedule.position, op.schedule.parts,
+      op.schedule.part_of);
 }
 
 }  // namespace

@@ -67,19 +67,4 @@ TensorId GraphEditor::add_call_output(OpId op, TensorId callee_output, std::stri
   return id;
 }
 
-void GraphEditor::note_seeds(std::optional<SeedRule> rule) {
-  Transaction transaction(ir_);  // for those around it
-  ir_.decided_seeds_ = {.ops = ir_.ops_.size(), .rule = rule};
-  transaction.commit();
-}
-
-void GraphEditor::set_seeds(OpId op, std::optional<SeedRule> seeds) {
-  if (ir_.ops_[op].noise.seeds == seeds) return;
-  Transaction transaction(ir_);
-  ir_.journal_->save_seeds(op);
-  ir_.ops_[op].noise.seeds = seeds;
-  ir_.seeds_epoch_ = ++ir_.newest_seeds_epoch_;
-  transaction.commit();
-}
-
 }  // namespace popsr

@@ -70,11 +70,6 @@ class GraphEditor {
   TensorId add_called_input(GraphId graph, std::string_view name, TensorType type, Shape meta_shape,
                             bool by_ref, const std::vector<SiteOperand>& operands);
 
-  // Edits for stochastic rounding.
-  void set_seeds(OpId op, std::optional<SeedRule> seeds);
-  /// Records that all ops have the seeds that this rule gives to ops that take part in rounding.
-  void note_seeds(std::optional<SeedRule> rule);
-
   // Edits of the state of variables in remote memory or in shards.
   /// Grows a remote buffer. Throws AttributeValueError if there would be fewer entries than before.
   void grow_remote_buffer(RemoteId buffer, std::int64_t entries);

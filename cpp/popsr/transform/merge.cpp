@@ -200,7 +200,7 @@ Digest digest_of(const Ir& ir, const Context& context) {
 /// All facts of a program, whatever the order of its ops.
 struct AllFacts {
   explicit AllFacts(const Ir& ir) {
-    const PartitionAnalysis facts(ir);
+    const PartitionAnalysis facts(ir, SeedRules(SeedRule::kPartition));  // whose seeds follow the facts
     for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
       for (const ContextId id : facts.contexts(graph)) {
         const Context& context = facts.context(id);

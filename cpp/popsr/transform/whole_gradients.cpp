@@ -67,7 +67,7 @@ bool reads_one_replica(const Op& op) {
 }  // namespace
 
 WholeGradients::WholeGradients(const Ir& ir, GraphId graph) : ir_(ir) {
-  const PartitionAnalysis facts(ir, declared_variables(ir));
+  const PartitionAnalysis facts(ir, SeedRules(), declared_variables(ir));
   if (graph != kMainGraph && facts.contexts(graph).empty()) {
     raise<GraphError>(
         "autodiff: replicas='sum' needs a call of the graph, which tells which replicas share its inputs, "

@@ -42,10 +42,10 @@ __all__ = ["Ir"]
 # Classes by the core's kind; shards and entries of remote buffers are plain tensors.
 _CLASSES = {"variable": "Variable", "constant": "Const"}
 _SETTINGS = (
-    "_embeds_replication", "_gaps", "_num_host_transfers", "_op_hooks", "_prepared", "_seeds_at", "_seeds_epoch",
-    "_seeds_explicit",
+    "_embeds_replication", "_gaps", "_num_host_transfers", "_op_hooks", "_prepared", "_rules_by_hand",
 )  # fmt: skip
 _settings_of = operator.attrgetter("options.stochastic_rounding_mode", *_SETTINGS)
+_TO_NEAREST = _core.SeedRules()  # no op rounds stochastically
 _ids = itertools.count()
 
 
@@ -79,19 +79,18 @@ class Ir(Handle):
         self._num_host_transfers = 1
         self._prepared = False
         self._in_sync = True
-        self._seeds_explicit = False
+        self._rules_by_hand: _core.SeedRules | None = None  # of ``transforms.stochastic_rounding``
         self._embeds_replication = False
         self._mapped: dict[int, np.ndarray[Any, Any]] = {}  # memory-mapped data of variables
         self._residents: dict[tuple[int, int], Variable] = {}  # variables by remote buffer and entry
         self._custom_ops: dict[int, Any] = {}  # identifiers of operators of the program's own, by op
         self._gaps: tuple[Gap, ...] = ()  # ops of another framework that stand-ins are for
         self._shard_over: dict[int, int] = {}  # of remote buffers made for shards
-        self._seeds_at: tuple[int, bool, str] | None = None  # what the seed rules were decided by
-        self._seeds_epoch = 0  # of the core, since then
+        self._rules_at: tuple[tuple[int, str], _core.SeedRules] | None = None  # by epoch and mode
         self._ordered_at: int | None = None  # epoch at which the order of writes was checked
         self._order = _core.OrderCheck()
-        self._facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
-        self._session_facts_at: tuple[tuple[int, int], _core.PartitionAnalysis] | None = None
+        self._facts_now: _core.PartitionAnalysis | None = None
+        self._session_facts_now: _core.PartitionAnalysis | None = None
         self.options = Options()
         self.options._bind(self)
         self._is_of_popdist = isinstance(replication, str)
@@ -140,7 +139,7 @@ class Ir(Handle):
         core.set_owner([], weakref.WeakMethod(self._rolled_back))
         self._core = core
         self._locations.clear()
-        self._seeds_at = self._facts_at = self._session_facts_at = self._ordered_at = None
+        self._rules_at = self._facts_now = self._session_facts_now = self._ordered_at = None
         self._order = _core.OrderCheck()
 
     @property
@@ -346,51 +345,38 @@ class Ir(Handle):
     def _tensors_of(self, ids: Iterable[int]) -> tuple[Tensor, ...]:
         return tuple(self._tensor(id_) for id_ in ids)
 
-    def _assign_seeds(self) -> None:
-        """Give ops the seed rules that the options decide; rules of ``transforms.stochastic_rounding`` stay.
+    def _seed_rules(self) -> _core.SeedRules:
+        """The rules by which ops round that were given by hand, or else those that the options choose now.
 
         Raises:
             GraphError: mode "popart", and PopART would stop at the program.
         """
         options = self.options
-        decided = (self._core.epoch, options.enable_stochastic_rounding, options.stochastic_rounding_mode)
-        if self._seeds_explicit or self._has_decided(decided):
-            return
-        self._decide_seeds(decided)
-
-    def _restore_seeds(self, decided: tuple[int, bool, str] | None) -> None:
-        """Give ops the seed rules that options decided earlier, for a session that was made then."""
-        if decided is not None and not self._has_decided(decided) and self._core.epoch == decided[0]:
-            self._decide_seeds(decided)
-
-    def _has_decided(self, decided: tuple[int, bool, str]) -> bool:
-        """True if the ops have these rules; a call that failed may have taken back that they were given them."""
-        is_here = self._seeds_explicit or self._seeds_epoch == self._core.seeds_epoch
-        return is_here and self._seeds_at == decided
-
-    @transactional
-    def _decide_seeds(self, decided: tuple[int, bool, str]) -> None:
-        _, is_enabled, mode = decided
-        if is_enabled:
-            _core.assign_seeds(self._core, mode)
-        else:
-            _core.clear_seeds(self._core)
-        self._seeds_at, self._seeds_epoch = decided, self._core.seeds_epoch
+        if self._rules_by_hand is not None:
+            return self._rules_by_hand
+        if not options.enable_stochastic_rounding:
+            return _TO_NEAREST
+        chosen = self._core.epoch, options.stochastic_rounding_mode
+        known = self._rules_at
+        if known is None or known[0] != chosen:
+            known = self._rules_at = chosen, _core.SeedRules.of_mode(self._core, chosen[1])
+        return known[1]
 
     def _facts(self) -> _core.PartitionAnalysis:
-        """The analysis of the program as it is now, with the seeds that a session made now would give it.
+        """The analysis of the program as it is now, with the seeds that a session made now would have.
 
         Raises:
-            GraphError: as ``_assign_seeds`` or ``_check_program``, or a call modifies one tensor through two inputs.
+            GraphError: as ``_seed_rules`` or ``_check_program``, or a call modifies one tensor through two inputs.
         """
         self._check_program()
-        self._assign_seeds()
-        version = self._core.epoch, self._core.seeds_epoch
-        if self._facts_at is None:
-            self._facts_at = (version, _core.PartitionAnalysis(self._core))
-        elif self._facts_at[0] != version:  # for as much work as what was added, if nothing else changed
-            self._facts_at = (version, _core.PartitionAnalysis.after(self._facts_at[1], self._core))
-        return self._facts_at[1]
+        rules = self._seed_rules()
+        known = self._facts_now
+        if known is None:
+            known = _core.PartitionAnalysis(self._core, rules)
+        elif not known.is_fresh(rules):  # for as much work as what was added, if nothing else changed
+            known = _core.PartitionAnalysis.after(known, self._core, rules)
+        self._facts_now = known
+        return known
 
     def _check_program(self) -> None:
         """Check that ops read values alone, and the order of writes in place: see ``_check_order``.
@@ -421,11 +407,11 @@ class Ir(Handle):
     def _session_facts(self) -> _core.PartitionAnalysis:
         """As ``_facts``, with what a new session takes for granted of small streams and initial values."""
         self._check_program()
-        self._assign_seeds()
-        version = self._core.epoch, self._core.seeds_epoch
-        if self._session_facts_at is None or self._session_facts_at[0] != version:
-            self._session_facts_at = (version, _core.PartitionAnalysis.of_new_session(self._core))
-        return self._session_facts_at[1]
+        rules = self._seed_rules()
+        known = self._session_facts_now
+        if known is None or not known.is_fresh(rules):
+            known = self._session_facts_now = _core.PartitionAnalysis.of_new_session(self._core, rules)
+        return known
 
     @property
     def _ir(self) -> Ir:

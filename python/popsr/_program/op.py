@@ -156,8 +156,7 @@ class Op(Handle):
 
     def _seed_rule(self) -> str | None:
         """The rule that the options or the transform give it: "partition", "identical" or "differing"."""
-        self._ir._assign_seeds()
-        return self._ir._core.op_seed_rule(self._id)
+        return self._ir._seed_rules().rule(self._ir._core, self._id)
 
     def __eq__(self, other: object) -> bool:
         return (

@@ -140,7 +140,9 @@ def stream_lints(ir: Ir, facts: _core.PartitionAnalysis, equal: list[int], large
     drifting = {drift.variable for drift in _core.Explainer(facts).drifts() if not drift.overwritten}
     lints = []
     for id_ in large if drifting else ():
-        declared = _core.PartitionAnalysis(ir._core, [(each, None) for each in (*equal, id_)])
+        declared = _core.PartitionAnalysis(
+            ir._core, facts.seed_rules, [(each, None) for each in (*equal, id_)]
+        )
         left = {drift.variable for drift in _core.Explainer(declared).drifts()}
         proved = [ir._tensor(variable).id for variable in sorted(drifting - left)]
         if not proved:

@@ -124,7 +124,6 @@ class Runner:
                 state.running = False
 
     def _run_core(self, number: int, arrays: list[Any], bar: Any) -> None:
-        self._state.restore_seeds()
         core = self._state.core
         try:
             if bar is None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, Self, SupportsIndex
 
 import numpy as np
 
-from popsr import _core
 from popsr._program.building.location import add_place, noted
 from popsr._program.building.transaction import transactional
 from popsr._program.handles import refuse_copy, refuse_pickle
@@ -118,8 +117,7 @@ class Session(SessionVariables, SessionViews, SessionProtocol):
                 optimise=optimise,
                 weights_to_host_on_exit=weights_to_host_on_exit,
             )
-            ir._assign_seeds()
-            _core.verify_seeds(ir._core, ir.options.enable_stochastic_rounding)
+            ir._seed_rules().verify(ir._core, ir.options.enable_stochastic_rounding)
             if ranks is not None:
                 ranks.begin(ir, options.agreed())
             facts = ir._session_facts()

@@ -37,11 +37,6 @@ class SessionState:
         self.depth = self.popped = 0
         self.stale = False
         self.running = False
-        self._seeds_at = ir._seeds_at
-
-    def restore_seeds(self) -> None:
-        """Give the program's ops the seed rules that they had when it was compiled."""
-        self.ir._restore_seeds(self._seeds_at)
 
     def set_stale(self, stale: bool) -> None:
         """Note whether the device has newer values than the host."""

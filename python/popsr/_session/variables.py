@@ -56,7 +56,6 @@ class VariableMirror:
         self._state.require_attached("weights_from_host")
         with self._state.lock:
             self._state.require_idle("weights_from_host")
-            self._state.restore_seeds()
             self.copies.upload()
             self._state.set_stale(False)
 
@@ -174,7 +173,6 @@ class VariableMirror:
                 if mapped is not None and not mapped.flags.writeable:
                     raise SessionError(f"{where}: '{variable.id}' is a read-only memory-mapped array")
             self._refresh(where)  # others keep their values
-            self._state.restore_seeds()
             self.copies.write(rows)
 
     def download(self, where: str, *, may_raise: bool) -> None:

@@ -94,13 +94,13 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
     @property
     def _explainer(self) -> _core.Explainer:
         """Answers questions about the facts, which refuse when they are of another version."""
-        self._refresh_seeds()
+        self._check_seeds()
         return self._explanations
 
-    def _refresh_seeds(self) -> None:
-        """Let the core know which seeds the options decide now; of a changed program it knows already."""
+    def _check_seeds(self) -> None:
+        """Refuse seeds that the options would not choose now; the core knows by itself of a changed program."""
         if self._ir._core.epoch == self._epoch:
-            self._ir._assign_seeds()
+            self._core.check_fresh(self._ir._seed_rules())
 
     def partition(
         self,
@@ -131,7 +131,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
 
     def values(self, t: Tensor) -> list[tuple[int, Op | None, Partition]]:
         """All values that a tensor takes: (time, op that wrote it, partition); time -1 is the initial value."""
-        self._refresh_seeds()
+        self._check_seeds()
         return [
             (time, None if op is None else Op(self._ir, op), partition)
             for time, op, partition in self._core.values(self._tensor("values", t))
@@ -146,7 +146,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         if grouping is None:
             return self.partition(t).num_blocks == 1
         read_a("is_equal: grouping", grouping, ReplicaGrouping)
-        self._refresh_seeds()
+        self._check_seeds()
         return self._core.is_equal(self._tensor("is_equal", t), grouping)
 
     def pending(
@@ -255,8 +255,8 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         Sessions warn of L1, L2 and L3 with :class:`popsr.ReplicaWarning`; with ``Session(strict=True)`` they are
         errors.
         """
-        self._refresh_seeds()
         self._core.check_fresh()
+        self._check_seeds()
         if self._warnings is None:
             self._warnings = tuple(
                 lint_of(self._ir, found) for found in self._explainer.lints(self._ir._order)
@@ -273,6 +273,7 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
             GraphError: the program has changed.
         """
         self._core.check_fresh()
+        self._check_seeds()
         if self._drifting is None:
             found = self._explainer.drifts()
             self._drifting = tuple(
@@ -405,8 +406,7 @@ def analyze(
         for stream, groups in read_mapping("analyze", "equal", equal).items()
     ]
     ir._check_program()
-    ir._assign_seeds()
-    return PartitionAnalysis._of(ir, _core.PartitionAnalysis(ir._core, rows))
+    return PartitionAnalysis._of(ir, _core.PartitionAnalysis(ir._core, ir._seed_rules(), rows))
 
 
 def _equal_stream(ir: Ir, stream: object, groups: object) -> tuple[int, ReplicaGrouping | None]:

@@ -41,9 +41,8 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
         raise GraphError(
             "stochastic_rounding: the option enable_stochastic_rounding is off, got False, expected True"
         )
-    _core.assign_seeds(ir._core, mode_name)
+    ir._rules_by_hand = _core.SeedRules.of_mode(ir._core, mode_name).for_present_ops(ir._core)
     ir.options.stochastic_rounding_mode = mode_name
-    ir._seeds_explicit = True
 
 
 __dir__ = names_only(__all__)

@@ -5,7 +5,6 @@
 #include "fuzz/programs/random_layers.h"
 #include "popsr/base/error.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 
 namespace popsr::test {
 namespace {
@@ -148,29 +147,25 @@ std::int64_t random_replicas(std::mt19937_64& random) {
 
 namespace {
 
-/// False when the mode refuses the program.
-bool assign(Ir& ir, RoundingMode mode) {
+/// Rules of the mode; nullopt when it refuses the program.
+std::optional<SeedRules> rules_of(const Ir& ir, RoundingMode mode) {
   switch (mode) {
     case RoundingMode::kNearest:
-      return true;
+      return SeedRules();
     case RoundingMode::kIdentical:
-      assign_seeds(ir, SeedRule::kIdentical);
-      return true;
+      return SeedRules(SeedRule::kIdentical);
     case RoundingMode::kPartition:
-      assign_seeds(ir, SeedRule::kPartition);
-      return true;
+      return SeedRules(SeedRule::kPartition);
     case RoundingMode::kDiffering:
-      assign_seeds(ir, SeedRule::kDiffering);
-      return true;
+      return SeedRules(SeedRule::kDiffering);
     case RoundingMode::kPopart:
       break;
   }
   try {
-    assign_popart_seeds(ir);
+    return SeedRules::of_mode(ir, "popart");
   } catch (const GraphError&) {
-    return false;  // a graph that the reference does not look at
+    return std::nullopt;  // a graph that the reference does not look at
   }
-  return true;
 }
 
 }  // namespace
@@ -186,7 +181,9 @@ bool grow(const Recipe& recipe, Program& p, const AcceptGrouping& accept, const 
     merge_collectives(p.ir);
     merge_exchange(p.ir);
   }
-  return assign(p.ir, recipe.rounding);
+  const std::optional<SeedRules> rules = rules_of(p.ir, recipe.rounding);
+  p.seeds = rules.value_or(SeedRules());
+  return rules.has_value();
 }
 
 }  // namespace popsr::test

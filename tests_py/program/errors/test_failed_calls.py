@@ -219,7 +219,7 @@ def test_calls_that_succeed_inside_one_that_fails_are_undone(ir: popsr.Ir) -> No
     with pytest.raises(CustomError):
         ir.create_graph(build, outside)
     assert ir.num_host_transfers == 1
-    assert not ir._seeds_explicit
+    assert ir._rules_by_hand is None
     assert not ir._embeds_replication
     assert not ir._op_hooks
     assert ir.options.stochastic_rounding_mode == "partition"
@@ -327,7 +327,7 @@ def test_settings_are_put_back_by_any_call_that_fails(ir: popsr.Ir) -> None:
     with pytest.raises(CustomError):
         ops.tanh(x)
     ir.main_graph.remove_op_created_hook(handle)
-    assert (ir.num_host_transfers, ir._seeds_explicit) == (1, False)
+    assert (ir.num_host_transfers, ir._rules_by_hand) == (1, None)
     (op,) = ir.main_graph.ops
     assert str(op.seed_partition) == "{0,1,2,3}"
 
@@ -344,7 +344,6 @@ def test_seeds_that_a_failed_call_decided_are_decided_again(ir: popsr.Ir) -> Non
 
     with pytest.raises(CustomError):
         transaction.run(look)
-    assert ir._core.op_seed_rule(op.id) is None
     assert str(op.seed_partition) == "{0,1,2,3}"
 
 

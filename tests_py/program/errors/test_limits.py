@@ -97,8 +97,7 @@ def test_doubling_trees_are_looked_at_once_a_graph(kind: str) -> None:
     facts.warnings, facts.values(v), str(facts), str(facts.explain(v, 0, 1)), facts.contexts(graph)
     str(ir), ir.main_graph._repr_html_(), graph._repr_html_()
     for mode in ("partition", "identical", "popart"):
-        popsr._core.assign_seeds(ir._core, mode)
-    popsr._core.clear_seeds(ir._core)
+        popsr._core.SeedRules.of_mode(ir._core, mode).verify(ir._core, True)
     popsr.transforms.merge_exchange(ir=ir)
     popsr.transforms.merge_collectives(ir)
     with contextlib.redirect_stdout(io.StringIO()):
@@ -286,8 +285,7 @@ NESTS = """if True:
         facts.warnings, facts.values(v), str(facts.explain(v, 0, 1)), facts.contexts(graph), str(facts)
         str(ir), ir.main_graph._repr_html_(), graph._repr_html_()
         for mode in ("partition", "identical", "popart"):
-            popsr._core.assign_seeds(ir._core, mode)
-        popsr._core.clear_seeds(ir._core)
+            popsr._core.SeedRules.of_mode(ir._core, mode).verify(ir._core, True)
         popsr.transforms.merge_exchange(ir=ir)
         popsr.transforms.merge_collectives(ir)
         for options in ({}, {"check": True}, {"dedup": False}):

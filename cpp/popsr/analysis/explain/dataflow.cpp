@@ -501,7 +501,8 @@ Nearness Dataflow::nearness_of(const Context& context, const Op& op, const std::
   if (op.def->program.control != Control::kNone || !op.def->has_rule()) return {};
   const FactView facts = facts_of(ir(), context, op);
   // Seeds that were not chosen by what the outputs prove may be where a path ends.
-  if (op.noise.seeds && *op.noise.seeds != SeedRule::kPartition && facts.seeds != table.top()) return {};
+  const std::optional<SeedRule> rule = facts_.seed_rule(op);
+  if (rule && *rule != SeedRule::kPartition && facts.seeds != table.top()) return {};
   const std::vector<TensorId> inputs = all_inputs(ir(), op);
   const bool meets = op.def->replicas.partition == meet_of_inputs;
   if (!meets) {

@@ -127,7 +127,8 @@ std::optional<RootKind> Explainer::root(const Difference& node) {
 
 bool Explainer::has_own_seeds(const Difference& node) const {
   const Op* op = flow_.writer(node.value);
-  if (op == nullptr || !op->noise.seeds || *op->noise.seeds == SeedRule::kPartition) return false;
+  const std::optional<SeedRule> rule = op == nullptr ? std::nullopt : flow_.facts().seed_rule(*op);
+  if (!rule || *rule == SeedRule::kPartition) return false;
   return separates(facts_of(flow_.ir(), flow_.context(node.value.frame), *op).seeds, node.r, node.s);
 }
 

@@ -327,7 +327,7 @@ std::string derivation(Dataflow& flow, const Value& value) {
                            : fmt::format("'{}' starts {}, and a run leaves {}", tensor, declared, sources);
   }
   std::string text = step_text(flow, path, 0, kind_of(flow, path, 0)) + groups_text(ir, *op);
-  if (op->noise.seeds) {
+  if (flow.facts().seed_rule(*op)) {
     const PartitionId seeds = facts_of(ir, flow.context(value.frame), *op).seeds;
     text += ", rounded with seeds " + equal_inside(ir.partitions(), seeds);
   }

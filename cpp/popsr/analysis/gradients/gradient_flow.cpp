@@ -30,14 +30,14 @@ GradientFlow::GradientFlow(const PartitionAnalysis& facts, std::optional<Trial> 
     if (drifts()) {
       Assumptions assumptions = program_.assumptions();
       assumptions.pinned = differentiated_.all();
-      pinned_facts_.emplace(ir_, std::move(assumptions));
+      pinned_facts_.emplace(ir_, program_.seed_rules(), std::move(assumptions));
     }
     solve();
     if (findings_.empty()) return;
     Assumptions assumptions = this->facts().assumptions();
     if (!assume_equal_rows(assumptions)) return;
     assumptions.pinned = differentiated_.all();
-    pinned_facts_.emplace(ir_, std::move(assumptions));
+    pinned_facts_.emplace(ir_, program_.seed_rules(), std::move(assumptions));
     solve();
   });
 }

@@ -31,9 +31,8 @@ bool has_wide_lints(const Ir& ir) {
 std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& memory) {
   const PartitionAnalysis& facts = explainer.flow().facts();
   const Ir& ir = facts.ir();
-  if (!ir.grew_from(memory.epoch, memory.ops) || !ir.seeds_grew_from(memory.seeds_epoch, memory.ops) ||
-      has_wide_lints(ir))
-    return nullptr;
+  // Facts hand on their lints to facts of the same seed rules only.
+  if (!ir.grew_from(memory.epoch, memory.ops) || has_wide_lints(ir)) return nullptr;
   auto now = std::make_shared<LintMemory>(memory);
   now->grown = true;
   for (; now->ops < ir.num_ops(); ++now->ops) {
@@ -45,7 +44,6 @@ std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& 
     if (!order.grow(ir)) return nullptr;
   }
   now->epoch = ir.epoch();
-  now->seeds_epoch = ir.seeds_epoch();
   return now;
 }
 

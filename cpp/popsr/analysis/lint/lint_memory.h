@@ -14,7 +14,7 @@
 namespace popsr {
 
 struct LintMemory {
-  std::uint64_t epoch = 0, seeds_epoch = 0;
+  std::uint64_t epoch = 0;
   std::size_t ops = 0;
   bool grown = false;                        ///< True if made from the lints of an earlier program.
   std::vector<Lint> lints = {};              ///< Lints, sorted.

@@ -270,7 +270,6 @@ std::shared_ptr<LintMemory> all_lints(Explainer& explainer, const OrderCheck* ch
   const auto* ordered = checked == nullptr ? nullptr : checked->ordered(ir);
   found->order = ordered == nullptr ? lint_order(explainer, found->lints) : *ordered;
   found->epoch = ir.epoch();
-  found->seeds_epoch = ir.seeds_epoch();
   found->ops = ir.num_ops();
   return found;
 }

@@ -16,7 +16,7 @@ namespace {
 
 /// Seeds that could differ, in the context where most could.
 void lint_seeds(const PartitionAnalysis& facts, const Op& op, std::vector<Lint>& lints) {
-  if (!op.noise.seeds) return;
+  if (!facts.seed_rule(op)) return;
   PartitionTable& table = facts.ir().partitions();
   std::int64_t lost = 0, used = 0;
   for (const ContextId id : facts.contexts(op.graph)) {

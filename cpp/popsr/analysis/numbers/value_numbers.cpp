@@ -26,9 +26,9 @@ constexpr std::int64_t kMostIterations = 4;
 constexpr std::uint32_t kUnread = 0;  ///< The operand of an op that does not read it.
 
 /// True if more than the op's operands counts.
-bool is_arbitrary(const Op& op) {
+bool is_arbitrary(const Ir& ir, const SeedRules& seed_rules, const Op& op) {
   const MemoryAspect& memory = op.def->memory;
-  return op.noise.seeds || op.def->numerics.random || !op.def->has_rule() ||
+  return seed_rules.of(ir, op) || op.def->numerics.random || !op.def->has_rule() ||
          (memory.undefined != nullptr && memory.undefined(op));
 }
 
@@ -136,7 +136,7 @@ void ValueNumbers::apply(Frame& frame, World& world, const Op& op) {
     if (fault_ != SolverFault::kSameMemory) key.push_back(now.value);
     world.positions[*stream] = table_.of(Kind::kNext, {now.value}, 1);
   }
-  const bool arbitrary = is_arbitrary(op) && fault_ != SolverFault::kSameNoise;
+  const bool arbitrary = is_arbitrary(ir_, seed_rules_, op) && fault_ != SolverFault::kSameNoise;
   const auto result = [&](std::size_t k) {
     key[1] = static_cast<std::uint32_t>(k);
     return arbitrary ? table_.fresh() : table_.of(Kind::kOp, key, key.size() - 2);

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "popsr/analysis/numbers/number_table.h"
+#include "popsr/analysis/seed_rules.h"
 #include "popsr/analysis/solver/solver_fault.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
@@ -48,15 +49,17 @@ struct EqualResults {
 
 class ValueNumbers {
  public:
-  explicit ValueNumbers(const Ir& ir, SolverFault fault = SolverFault::kNone)
-      : ir_(ir), fault_(fault), written_(ir) {}
+  explicit ValueNumbers(const Ir& ir, SeedRules seed_rules = {}, SolverFault fault = SolverFault::kNone)
+      : ir_(ir), seed_rules_(std::move(seed_rules)), fault_(fault), written_(ir) {}
   /// Starts empty, since the program of the copy may have grown.
-  ValueNumbers(const ValueNumbers& other) : ValueNumbers(other.ir_, other.fault_) {}
+  ValueNumbers(const ValueNumbers& other) : ValueNumbers(other.ir_, other.seed_rules_, other.fault_) {}
   ValueNumbers& operator=(const ValueNumbers&) = delete;
 
   /// Equal results of the branches. The reference lives as long as this object. For large programs and
   /// graphs nothing is known.
   const EqualResults& equal_results(const Op& conditional);
+  /// Takes the rules of a program that grew; before answers are given.
+  void set_seed_rules(SeedRules rules) { seed_rules_ = std::move(rules); }
   /// True if some answer was given: answers hold for the graphs and calls that the program has.
   bool has_results() const { return !seen_.empty(); }
 
@@ -113,6 +116,7 @@ class ValueNumbers {
   NumberTable::Key map_of(const View& view) const;
 
   const Ir& ir_;
+  SeedRules seed_rules_;
   SolverFault fault_;
   WrittenInputs written_;
   NumberTable table_;

@@ -247,11 +247,12 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
     const PartitionId output = op.def->has_rule() ? op.def->replicas.partition(rule, k) : table_.bottom();
     outputs_.push_back(table_.meet(output, context_.exec));
   }
-  if (!op.noise.seeds) return std::nullopt;
+  const std::optional<SeedRule> seed_rule = analysis_.seed_rule(op);
+  if (!seed_rule) return std::nullopt;
   // The join breaks no proof: rounding is a function of (inputs, seed block), and outputs already agree
   // inside it.
-  PartitionId seeds = *op.noise.seeds == SeedRule::kIdentical ? table_.top() : table_.bottom();
-  if (*op.noise.seeds == SeedRule::kPartition) {
+  PartitionId seeds = *seed_rule == SeedRule::kIdentical ? table_.top() : table_.bottom();
+  if (*seed_rule == SeedRule::kPartition) {
     for (std::size_t k = 0; k < outputs; ++k) {
       if (rounds(ir_, op, k)) seeds = table_.join(seeds, outputs_[k]);
     }
@@ -261,7 +262,7 @@ std::optional<PartitionId> ContextSolver::transfer_local(const Op& op) {
     const PartitionId deterministic = outputs_[k];
     PartitionId& output = outputs_[k];
     output = table_.meet(output, seeds);
-    POPSR_CHECK(*op.noise.seeds != SeedRule::kPartition || output == deterministic);
+    POPSR_CHECK(*seed_rule != SeedRule::kPartition || output == deterministic);
   }
   return seeds;
 }

@@ -148,18 +148,6 @@ Record<"Emitted"> emit(Ir& ir, GraphId graph, const std::string& op, const Opera
       id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
 }
 
-std::string_view name_of(SeedRule rule) {
-  switch (rule) {
-    case SeedRule::kPartition:
-      return "partition";
-    case SeedRule::kIdentical:
-      return "identical";
-    case SeedRule::kDiffering:
-      return "differing";
-  }
-  POPSR_CHECK(false);
-}
-
 /// The sum of the terms, which may need more than 64 bits.
 py::int_ flops_of_op(const Ir& ir, OpId id) {
   py::int_ sum(0);
@@ -188,13 +176,6 @@ Attributes attributes_of(const Ir& ir, OpId id) {
 
 Record<"DevicePlacement"> describe(const Place& place) {
   return Record<"DevicePlacement">::of(place.ipu, std::string(to_string(place.tiles)));
-}
-
-/// The rule that gives the op its seeds; None if it does not round stochastically.
-std::optional<std::string> seed_rule_of(const Ir& ir, OpId id) {
-  const Op& op = ir.op(checked_op(ir, id));
-  if (!op.noise.seeds) return std::nullopt;
-  return std::string(name_of(*op.noise.seeds));
 }
 
 std::string_view name_of(TensorKind kind) {
@@ -509,7 +490,6 @@ Handle with_defect(std::int64_t replication, const std::string& op, const std::s
 void bind_reading(py::class_<Ir, Handle>& ir) {
   ir.def_property_readonly("replication", &Ir::replication)
       .def_property_readonly("epoch", &Ir::epoch)
-      .def_property_readonly("seeds_epoch", &Ir::seeds_epoch)
       .def_property_readonly("num_graphs", &Ir::num_graphs)
       .def_property_readonly("num_tensors", &Ir::num_tensors)
       .def_property_readonly("num_ops", &Ir::num_ops)
@@ -573,7 +553,6 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
           "op_place",
           [](const Ir& self, OpId id) { return describe(self.op(checked_op(self, id)).origin.place); },
           py::arg("id"))
-      .def("op_seed_rule", &seed_rule_of, py::arg("id"))
       .def("op_attributes", &attributes_of, py::arg("id"))
       .def("op_inputs", &inputs_of, py::arg("id"))
       .def("op_flops", &flops_of_op, py::arg("id"))

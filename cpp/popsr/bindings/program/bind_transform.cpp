@@ -1,10 +1,8 @@
-#include "popsr/base/error.h"
 #include "popsr/bindings/bindings.h"
 #include "popsr/bindings/records.h"
 #include "popsr/kernels/float_env.h"
 #include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
-#include "popsr/transform/stochastic_rounding.h"
 
 namespace popsr::bindings {
 namespace {
@@ -53,19 +51,6 @@ std::map<GraphId, Record<"GradGraph">> differentiate(Ir& ir, GraphId forward,
 void bind_transform(py::module_& m) {
   m.def("autodiff", &differentiate, py::arg("ir"), py::arg("forward"), py::arg("provided"),
         py::arg("required"), py::arg("called"), py::arg("sums_replicas") = false);
-  m.def(
-      "assign_seeds",
-      [](Ir& ir, const std::string& mode) {
-        if (mode != "partition" && mode != "popart" && mode != "identical") {
-          raise<AttributeValueError>(
-              "stochastic_rounding: unknown mode, got '{}', expected 'partition', 'popart' or 'identical'",
-              mode);
-        }
-        if (mode == "popart") return assign_popart_seeds(ir);
-        assign_seeds(ir, mode == "identical" ? SeedRule::kIdentical : SeedRule::kPartition);
-      },
-      py::arg("ir"), py::arg("mode"));
-  m.def("clear_seeds", &clear_seeds);
   m.def("merge_collectives", &merge_collectives);
   m.def("merge_exchange", &merge_exchange);
   m.def(
@@ -74,7 +59,6 @@ void bind_transform(py::module_& m) {
         return merge_exchange_since(ir, checked_graph(ir, graph), first);
       },
       py::arg("ir"), py::arg("graph"), py::arg("first"));
-  m.def("verify_seeds", &verify_seeds);
 }
 
 }  // namespace popsr::bindings

@@ -31,13 +31,8 @@ void Transaction::commit() noexcept {
 
 std::size_t Journal::begin() {
   ir_.about_to_change();
-  marks_.push_back(Mark{.log = log_.size(),
-                        .counters = ir_.counters(),
-                        .epoch = ir_.epoch_,
-                        .seeds_epoch = ir_.seeds_epoch_,
-                        .lineage = ir_.lineage_,
-                        .seeds_lineage = ir_.seeds_lineage_,
-                        .decided_seeds = ir_.decided_seeds_});
+  marks_.push_back(
+      Mark{.log = log_.size(), .counters = ir_.counters(), .epoch = ir_.epoch_, .lineage = ir_.lineage_});
   return marks_.size() - 1;
 }
 
@@ -81,10 +76,7 @@ void Journal::drop_new(const Mark& mark) noexcept {
   ir_.next_subgraph_ = before.next_subgraph;
   ir_.next_collision_ = before.next_collision;
   ir_.epoch_ = mark.epoch;
-  ir_.seeds_epoch_ = mark.seeds_epoch;
   ir_.lineage_.restore(mark.lineage, mark.epoch, ir_.newest_epoch_);
-  ir_.seeds_lineage_.restore(mark.seeds_lineage, mark.seeds_epoch, ir_.newest_seeds_epoch_);
-  ir_.decided_seeds_ = mark.decided_seeds;
 }
 
 // Objects made since the innermost transaction began have no entries: they are dropped.
@@ -183,12 +175,6 @@ void Journal::save_position(OpId id) {
   if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].schedule.position});
 }
 
-void Journal::save_seeds(OpId id) {
-  ir_.seeds_lineage_.change_op(id.index(), ir_.newest_seeds_epoch_);
-  if (id.index() < ir_.decided_seeds_.ops) ir_.decided_seeds_ = {};
-  if (id.index() < begun().ops) log_.push_back(Seeds{id, ir_.ops_[id].noise.seeds});
-}
-
 void Journal::save_since(GraphId id) {
   if (id.index() >= begun().graphs) return;
   log_.push_back(Since{id, ir_.graphs_[id].sequence.since()});
@@ -222,8 +208,6 @@ void Journal::undo(Name& entry) noexcept {
 }
 
 void Journal::undo(const Position& entry) noexcept { ir_.ops_[entry.op].schedule.position = entry.position; }
-
-void Journal::undo(const Seeds& entry) noexcept { ir_.ops_[entry.op].noise.seeds = entry.seeds; }
 
 void Journal::undo(const GraphTail& entry) noexcept {
   Graph& graph = ir_.graphs_[entry.graph];

@@ -8,7 +8,6 @@
 #pragma once
 
 #include <memory>
-#include <optional>
 #include <variant>
 #include <vector>
 
@@ -43,7 +42,6 @@ class Journal {
   void save_index(TensorId id);
   void save_name(TensorId id);  ///< Saves the name and removes it from the table of names.
   void save_position(OpId id);
-  void save_seeds(OpId id);
   void save_since(GraphId id);                      ///< Saves the record of unordered ops before it ends.
   void save_output(GraphId id, std::size_t index);  ///< Saves an output before it is removed.
   /// Saves the ops from position `first` on before at most as many others replace them.
@@ -53,9 +51,8 @@ class Journal {
   struct Mark {
     std::size_t log = 0;
     Counters counters = {};
-    std::uint64_t epoch = 0, seeds_epoch = 0;
-    Lineage lineage = {}, seeds_lineage = {};
-    Ir::DecidedSeeds decided_seeds = {};
+    std::uint64_t epoch = 0;
+    Lineage lineage = {};
     GraphId tail_of = kNone;  ///< Graph whose tail was saved since the mark, to save it only once.
   };
 
@@ -74,10 +71,6 @@ class Journal {
   struct Position {
     OpId op;
     std::uint32_t position;
-  };
-  struct Seeds {
-    OpId op;
-    std::optional<SeedRule> seeds;
   };
   struct GraphTail {
     GraphId graph;
@@ -116,9 +109,9 @@ class Journal {
     std::unique_ptr<T> object;
   };
   using Views = std::vector<TensorId>;
-  using Entry = std::variant<FirstUse, Index, Name, Position, Seeds, GraphTail, OpTail, ViewsTail, Since,
-                             Output, Schedule, Saved<TensorId, Tensor>, Saved<OpId, Op>,
-                             Saved<GraphId, Graph>, Saved<RemoteId, RemoteBuffer>, Saved<TensorId, Views>>;
+  using Entry = std::variant<FirstUse, Index, Name, Position, GraphTail, OpTail, ViewsTail, Since, Output,
+                             Schedule, Saved<TensorId, Tensor>, Saved<OpId, Op>, Saved<GraphId, Graph>,
+                             Saved<RemoteId, RemoteBuffer>, Saved<TensorId, Views>>;
 
   const Counters& begun() const { return marks_.back().counters; }
   template <class I, class T>
@@ -133,7 +126,6 @@ class Journal {
   void undo(const Index& entry) noexcept;
   void undo(Name& entry) noexcept;
   void undo(const Position& entry) noexcept;
-  void undo(const Seeds& entry) noexcept;
   void undo(const GraphTail& entry) noexcept;
   void undo(const OpTail& entry) noexcept;
   void undo(const ViewsTail& entry) noexcept;

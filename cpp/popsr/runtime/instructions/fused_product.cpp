@@ -47,7 +47,7 @@ void build_fused_product(PlanBuilder& builder, const LoweredOp& op, const lowere
   }
   instruction.blocks = builder.blocks().num_blocks(exec);
   if (op.exec) work.leaders = builder.leaders(*op.op);
-  const bool noisy = fused.product->noise.seeds && work.tiles;
+  const bool noisy = builder.is_stochastic(*fused.product) && work.tiles;
   if (noisy) builder.note_noise();
   const ReplicaGrouping group = group_of(builder.ir(), fused.fusion);
   for (const Replica& replica : builder.blocks().representatives(exec)) {

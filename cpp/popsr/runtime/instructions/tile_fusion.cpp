@@ -38,14 +38,15 @@ TileFusion::TileFusion(PlanBuilder& builder, const LoweredOp& op, const lowered:
   const std::int64_t share = std::max((rows_ + threads - 1) / threads, kSharedRows);
   step_ = std::clamp<std::int64_t>(std::min(kStagingBytes / row_bytes, share), 1,
                                    std::max<std::int64_t>(rows_, 1));
-  full_ = consumer_of(ir, builder.kernels(), op, step_);
-  if (rows_ % step_ != 0) tail_ = consumer_of(ir, builder.kernels(), op, rows_ % step_);
+  full_ = consumer_of(builder, op, step_);
+  if (rows_ % step_ != 0) tail_ = consumer_of(builder, op, rows_ % step_);
   room_ = builder.thread_room(static_cast<std::size_t>(row_bytes * step_));
 }
 
-TileFusion::Consumer TileFusion::consumer_of(const Ir& ir, const kernels::KernelTable& kernels,
-                                             const LoweredOp& op, std::int64_t rows) const {
-  EvalSpec spec = eval_spec(ir, *op.op, kernels);
+TileFusion::Consumer TileFusion::consumer_of(const PlanBuilder& builder, const LoweredOp& op,
+                                             std::int64_t rows) const {
+  const Ir& ir = builder.ir();
+  EvalSpec spec = builder.spec(*op.op);
   const Shape shape = {rows * columns_};
   spec.outputs[0].shape = shape;
   spec.inputs[fusion_.product_input]->shape = shape;

@@ -11,7 +11,7 @@
 #include "popsr/exec/collective_kernel.h"
 #include "popsr/exec/host_io.h"
 #include "popsr/exec/product_kernel.h"
-#include "popsr/kernels/contract/kernel_table.h"
+#include "popsr/kernels/contract/noise_key.h"
 #include "popsr/runtime/instructions/thread_room.h"
 #include "popsr/runtime/lowering/lowered_program.h"
 
@@ -47,8 +47,7 @@ class TileFusion {
     BlockKernel local;
     CollectiveKernel collective;
   };
-  Consumer consumer_of(const Ir& ir, const kernels::KernelTable& kernels, const LoweredOp& op,
-                       std::int64_t rows) const;
+  Consumer consumer_of(const PlanBuilder& builder, const LoweredOp& op, std::int64_t rows) const;
   void run_tile(const BoundProduct& bound, std::int64_t begin, std::byte* staging,
                 const kernels::NoiseKey* key, HostIo& io) const;
 

@@ -75,7 +75,8 @@ class AccumulationFuser {
     if (op.in[*fused->fusion.target] != target || std::ranges::count(op.in, target) != 1) return false;
     if (fused->lhs == target || fused->rhs == target) return false;
     const Op& product = *fused->product;
-    return product.def->kernel.product && product.def->kernel.product(eval_spec(ir_, product, kernels_));
+    return product.def->kernel.product &&
+           product.def->kernel.product(eval_spec(ir_, program_, product, kernels_));
   }
 
   /// True if op i reduces the target of an open chain, at no more products than before, while no other op
@@ -85,7 +86,8 @@ class AccumulationFuser {
     if (!op.is<lowered::Plain>() || op.exec || op.in.size() != 1 || op.out.size() != 1) return false;
     const auto chain = chains_.find(op.in[0]);
     if (chain == chains_.end() || !op.op->def->kernel.fusion) return false;
-    const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
+    const std::optional<ProductFusion> fusion =
+        op.op->def->kernel.fusion(eval_spec(ir_, program_, *op.op, kernels_));
     if (!fusion || fusion->target || !fusion->in_registers) return false;
     if (crosses_ranks(group_of(ir_, *fusion), ranks_)) return false;
     const auto users = users_.find(op.out[0]);
@@ -183,7 +185,8 @@ class AccumulationFuser {
     forget(target);
     LoweredOp& op = ops_[last];
     const auto* const own = op.as<lowered::FusedProduct>();
-    ProductFusion fusion = own ? own->fusion : *op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
+    ProductFusion fusion =
+        own ? own->fusion : *op.op->def->kernel.fusion(eval_spec(ir_, program_, *op.op, kernels_));
     op.in = {is_overwritten_first ? kNone : target};
     op.form = lowered::FusedAccumulation{std::move(fusion), std::move(steps)};
   }

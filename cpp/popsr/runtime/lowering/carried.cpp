@@ -14,8 +14,8 @@ namespace {
 
 class CarriedWrites {
  public:
-  explicit CarriedWrites(LoweredProgram& program)
-      : program_(program), counts_(count_accesses(program)), now_(program.buffers.size()) {
+  CarriedWrites(const Ir& ir, LoweredProgram& program)
+      : ir_(ir), program_(program), counts_(count_accesses(program)), now_(program.buffers.size()) {
     for (const BufferId id : now_.ids()) now_[id] = id;
   }
 
@@ -70,16 +70,18 @@ class CarriedWrites {
   }
 
   /// True if the op's kernel may write to `carried`, which it reads as an operand of an op in place at most.
-  static bool can_write(const LoweredOp& op, BufferId carried, const LoweredOp& copy) {
+  bool can_write(const LoweredOp& op, BufferId carried, const LoweredOp& copy) const {
     const auto* const plain = op.as<lowered::Plain>();
     if (plain == nullptr || plain->writes || op.exec || op.out.size() != 1) return false;
-    if (op.facts[0] != copy.facts[0] || op.op->noise.seeds || op.op->def->numerics.random) return false;
+    if (op.facts[0] != copy.facts[0] || program_.seed_rules.of(ir_, *op.op) || op.op->def->numerics.random)
+      return false;
     if (op.op->def->program.observable || !op.op->def->memory.effects.empty()) return false;
     const auto reads = std::ranges::count(op.in, carried);
     return reads == 0 ||
            (reads == 1 && op.in[0] == carried && op.op->def->memory.in_place && plain->reads.empty());
   }
 
+  const Ir& ir_;
   LoweredProgram& program_;
   IdVector<BufferId, Accesses> counts_;
   IdVector<BufferId, BufferId> now_;  ///< The buffer that a value is in.
@@ -87,9 +89,9 @@ class CarriedWrites {
 
 }  // namespace
 
-void write_carried(LoweredProgram& program) {
+void write_carried(const Ir& ir, LoweredProgram& program) {
   const auto is_loop = [](const LoweredOp& op) { return op.is<lowered::Loop>(); };
-  if (any_op(program.ops, is_loop)) CarriedWrites(program).run();
+  if (any_op(program.ops, is_loop)) CarriedWrites(ir, program).run();
 }
 
 }  // namespace popsr

@@ -7,6 +7,7 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/analysis/seed_rules.h"
 #include "popsr/base/containers/small_vector.h"
 #include "popsr/base/layout/strided_view.h"
 #include "popsr/exec/product_kernel.h"
@@ -162,6 +163,7 @@ struct LoweredOp {
 };
 
 struct LoweredProgram {
+  SeedRules seed_rules = {};  ///< Rules of the ops that are lowered.
   IdVector<BufferId, Buffer> buffers;
   IdVector<PathId, PathNode> paths;
   std::vector<LoweredOp> ops;

@@ -35,6 +35,7 @@ struct Frame {
 class Lowering {
  public:
   explicit Lowering(const PartitionAnalysis& facts) : facts_(facts), ir_(facts.ir()), written_(ir_) {
+    program_.seed_rules = facts.seed_rules();
     program_.paths.push_back({});
   }
 

@@ -76,10 +76,11 @@ class ProductFuser {
     if (!are_kept) return false;
     LoweredOp* const reader = reader_in(ops[*next], value);
     if (reader == nullptr || !reader->op->def->kernel.fusion) return false;
-    if (!ops[product].op->def->kernel.rows(eval_spec(ir_, *ops[product].op, kernels_))) return false;
+    if (!ops[product].op->def->kernel.rows(eval_spec(ir_, program_, *ops[product].op, kernels_)))
+      return false;
     LoweredOp& consumer = *reader;
     const std::optional<ProductFusion> fusion =
-        consumer.op->def->kernel.fusion(eval_spec(ir_, *consumer.op, kernels_));
+        consumer.op->def->kernel.fusion(eval_spec(ir_, program_, *consumer.op, kernels_));
     if (!fusion || consumer.in[fusion->product_input] != value || !reads_only(consumer, value)) return false;
     if (fusion->target && consumer.in[*fusion->target] != consumer.out[0]) return false;
     if (costs_more(ops[product], consumer, *fusion)) return false;
@@ -128,13 +129,14 @@ class ProductFuser {
 
 }  // namespace
 
-EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels) {
+EvalSpec eval_spec(const Ir& ir, const LoweredProgram& program, const Op& op,
+                   const kernels::KernelTable& kernels) {
   EvalSpec spec{.ir = ir,
                 .op = op,
                 .kernels = kernels,
                 .inputs = {},
                 .outputs = {},
-                .stochastic = op.noise.seeds.has_value()};
+                .stochastic = program.seed_rules.of(ir, op).has_value()};
   std::vector<TensorId> room;
   const std::span<const TensorId> inputs =
       op.def->memory.view ? view_of(ir, op.outputs[0])->bases : all_inputs(ir, op, room);

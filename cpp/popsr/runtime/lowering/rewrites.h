@@ -27,10 +27,10 @@ void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, Lower
 
 /// Unrolls short loops in which fused products are accumulated, so that fuse_accumulations() can combine
 /// them.
-void unroll_accumulations(LoweredProgram& program);
+void unroll_accumulations(const Ir& ir, LoweredProgram& program);
 
 /// Lets ops of an iteration write carried values where the next iteration reads them.
-void write_carried(LoweredProgram& program);
+void write_carried(const Ir& ir, LoweredProgram& program);
 
 /// Combines fused products that are accumulated into one target, one after another, with the last of them,
 /// or with a reduction of the target in place or before it is overwritten: the target is read and written
@@ -43,8 +43,9 @@ bool fuse_accumulations(const Ir& ir, const kernels::KernelTable& kernels, Lower
 /// Runs element-wise ops on large operands slice by slice. Storage must have been chosen.
 void fuse_slices(const Ir& ir, LoweredProgram& program);
 
-/// Static facts of an op that its kernels are built from.
-EvalSpec eval_spec(const Ir& ir, const Op& op, const kernels::KernelTable& kernels);
+/// Static facts of an op of a lowered program that its kernels are built from.
+EvalSpec eval_spec(const Ir& ir, const LoweredProgram& program, const Op& op,
+                   const kernels::KernelTable& kernels);
 
 /// Groups whose members' products a consumer reduces.
 ReplicaGrouping group_of(const Ir& ir, const ProductFusion& fusion);

@@ -69,7 +69,8 @@ class SumAccumulator {
       return from != nullptr && is_plain(*from) && from->op->def->kernel.product;
     };
     if (!is_plain(op) || !op.op->def->kernel.fusion || std::ranges::none_of(op.in, may_be_product)) return;
-    const std::optional<ProductFusion> fusion = op.op->def->kernel.fusion(eval_spec(ir_, *op.op, kernels_));
+    const std::optional<ProductFusion> fusion =
+        op.op->def->kernel.fusion(eval_spec(ir_, program_, *op.op, kernels_));
     if (!fusion || !fusion->target || !fusion->in_registers) return;
     const std::size_t target = *fusion->target, product = fusion->product_input;
     if (op.in[target] != op.out[0] && !overwrite_target(list, op, *fusion)) return;
@@ -135,7 +136,7 @@ class SumAccumulator {
 
   Slices slices(const LoweredOp& op) const {
     if (!is_plain(op) || !op.op->def->kernel.slices) return Slices::kNone;
-    return op.op->def->kernel.slices(eval_spec(ir_, *op.op, kernels_));
+    return op.op->def->kernel.slices(eval_spec(ir_, program_, *op.op, kernels_));
   }
 
   bool is_own(BufferId id) const {
@@ -159,7 +160,7 @@ class SumAccumulator {
     const LoweredOp& op = *from;
     if (!is_plain(op) || !op.op->def->kernel.product) return false;
     if (program_.buffers[op.in[1]].kind != BufferKind::kActivation) return false;
-    if (!op.op->def->kernel.product(eval_spec(ir_, *op.op, kernels_))) return false;
+    if (!op.op->def->kernel.product(eval_spec(ir_, program_, *op.op, kernels_))) return false;
     std::size_t operands = 0;
     for (const BufferId in : op.in) operands += bytes_of(program_.buffers[in].type);
     return operands <= bytes_of(program_.buffers[id].type);

@@ -25,7 +25,7 @@ IdVector<BufferId, std::size_t> count_uses(const LoweredProgram& program) {
 
 class Unroller {
  public:
-  explicit Unroller(LoweredProgram& program) : program_(program), uses_(count_uses(program)) {
+  Unroller(const Ir& ir, LoweredProgram& program) : ir_(ir), program_(program), uses_(count_uses(program)) {
     for_each_op(program.ops, [this](const LoweredOp&) { left_ -= left_ > 0 ? 1 : 0; });
   }
 
@@ -50,11 +50,12 @@ class Unroller {
   /// True if the loop accumulates a product whose operands are small beside its target, which lives on from
   /// one iteration to the next. Iterations that draw noise need their numbers.
   bool pays(const lowered::Loop& loop) const {
-    const auto is_plain = [](const LoweredOp& op) {
+    const auto is_stochastic = [this](const Op& op) { return program_.seed_rules.of(ir_, op).has_value(); };
+    const auto is_plain = [&is_stochastic](const LoweredOp& op) {
       const bool simple = op.is_single() || op.is<lowered::Copy>();
-      const bool noisy = op.op != nullptr && (op.op->noise.seeds || op.op->def->numerics.random);
+      const bool noisy = op.op != nullptr && (is_stochastic(*op.op) || op.op->def->numerics.random);
       const auto* const fused = op.as<lowered::FusedProduct>();
-      return simple && !noisy && !(fused != nullptr && fused->product->noise.seeds);
+      return simple && !noisy && !(fused != nullptr && is_stochastic(*fused->product));
     };
     const std::vector<BufferId> own = locals(loop);
     const auto accumulates = [this, &own](const LoweredOp& op) {
@@ -111,6 +112,7 @@ class Unroller {
     }
   }
 
+  const Ir& ir_;
   LoweredProgram& program_;
   IdVector<BufferId, std::size_t> uses_;
   std::size_t left_ = kMaxInlinedOps;  ///< Number of instructions by which the plan may still grow.
@@ -118,9 +120,9 @@ class Unroller {
 
 }  // namespace
 
-void unroll_accumulations(LoweredProgram& program) {
+void unroll_accumulations(const Ir& ir, LoweredProgram& program) {
   const auto is_loop = [](const LoweredOp& op) { return op.is<lowered::Loop>(); };
-  if (any_op(program.ops, is_loop)) Unroller(program).run(program.ops);
+  if (any_op(program.ops, is_loop)) Unroller(ir, program).run(program.ops);
 }
 
 }  // namespace popsr

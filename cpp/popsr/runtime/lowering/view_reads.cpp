@@ -16,12 +16,12 @@ namespace {
 class ViewReader {
  public:
   /// `last`: the last access of each buffer; `start` is greater than all of them.
-  ViewReader(const Ir& ir, const kernels::KernelTable& kernels, const IdVector<BufferId, Buffer>& buffers,
+  ViewReader(const Ir& ir, const kernels::KernelTable& kernels, const LoweredProgram& program,
              IdVector<BufferId, Accesses>& counts, IdVector<BufferId, std::size_t>& last, std::size_t start,
              std::vector<LoweredOp>& ops)
       : ir_(ir),
         kernels_(kernels),
-        buffers_(buffers),
+        program_(program),
         counts_(counts),
         last_(last),
         start_(start),
@@ -60,9 +60,9 @@ class ViewReader {
     if (!op.is<lowered::Plain>() || op.op->def->kernel.strided == nullptr || op.op->def->program.observable)
       return std::nullopt;
     if (op.out.size() != 1 || op.out[0] == op.in[0]) return std::nullopt;
-    if (counts_[op.out[0]].writes != 1 || buffers_[op.out[0]].kind != BufferKind::kActivation)
+    if (counts_[op.out[0]].writes != 1 || program_.buffers[op.out[0]].kind != BufferKind::kActivation)
       return std::nullopt;
-    return op.op->def->kernel.strided(eval_spec(ir_, *op.op, kernels_));
+    return op.op->def->kernel.strided(eval_spec(ir_, program_, *op.op, kernels_));
   }
 
   /// Records the copy; a copy of a copy also as a view of the original.
@@ -81,7 +81,7 @@ class ViewReader {
     for (std::size_t j = 0; j < op.in.size(); ++j) {
       const auto found = op.in[j] == kNone ? copied_.end() : copied_.find(op.in[j]);
       if (found == copied_.end() || found->second.from == op.out[0]) continue;
-      EvalSpec spec = eval_spec(ir_, *op.op, kernels_);
+      EvalSpec spec = eval_spec(ir_, program_, *op.op, kernels_);
       // The product may have the copy in another shape.
       const auto view = compose(dense_view(spec.inputs[j]->shape), found->second.view);
       if (!view) continue;
@@ -104,7 +104,7 @@ class ViewReader {
     if (found == makers_.end() || count.reads != 1 || count.writes != 1) return false;
     LoweredOp& maker = ops_[found->second];
     if (last_[copy.out[0]] >= start_ + found->second) return false;
-    EvalSpec spec = eval_spec(ir_, *maker.op, kernels_);
+    EvalSpec spec = eval_spec(ir_, program_, *maker.op, kernels_);
     lowered::Plain plain = *maker.as<lowered::Plain>();
     plain.writes = inverse(view, spec.outputs[0].shape);
     spec.reads = plain.reads;
@@ -142,7 +142,7 @@ class ViewReader {
 
   const Ir& ir_;
   const kernels::KernelTable& kernels_;
-  const IdVector<BufferId, Buffer>& buffers_;
+  const LoweredProgram& program_;
   IdVector<BufferId, Accesses>& counts_;
   IdVector<BufferId, std::size_t>& last_;
   std::size_t start_;
@@ -172,7 +172,7 @@ void read_through_views(const Ir& ir, const kernels::KernelTable& kernels, Lower
         for_each_body(op, [&](std::vector<LoweredOp>& body) { self(self, body); });
     }
     const std::size_t size = ops.size();
-    ViewReader(ir, kernels, program.buffers, counts, last, start, ops).run();
+    ViewReader(ir, kernels, program, counts, last, start, ops).run();
     start += size;
   };
   visit(visit, program.ops);

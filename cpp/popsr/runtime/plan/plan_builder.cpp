@@ -9,7 +9,7 @@
 
 namespace popsr {
 
-EvalSpec PlanBuilder::spec(const Op& op) const { return eval_spec(ir_, op, kernels_); }
+EvalSpec PlanBuilder::spec(const Op& op) const { return eval_spec(ir_, plan_.program_, op, kernels_); }
 
 std::vector<Instruction> PlanBuilder::build(const std::vector<LoweredOp>& ops) {
   std::vector<Instruction> instructions;
@@ -187,7 +187,7 @@ std::optional<ReductionChain> PlanBuilder::chain(const LoweredOp& op) const {
 
 NoiseKeys PlanBuilder::noise_keys(const LoweredOp& op) {
   NoiseKeys noise;
-  if (!op.op->noise.seeds) return noise;
+  if (!is_stochastic(*op.op)) return noise;
   note_noise();
   for (const Replica replica : blocks().representatives(execution(op))) {
     noise.seed_replicas.push_back(table_.representatives(op.seeds)[table_.labels(op.seeds)[replica]]);

@@ -30,6 +30,8 @@ class PlanBuilder {
   /// Blocks to store and to compute.
   const LocalBlocks& blocks() const { return plan_.blocks_; }
   EvalSpec spec(const Op& op) const;
+  /// True if narrow outputs of the op are rounded stochastically.
+  bool is_stochastic(const Op& op) const { return plan_.program_.seed_rules.of(ir_, op).has_value(); }
 
   /// Execution partition of the op (execution_of).
   PartitionId execution(const LoweredOp& op) const;

@@ -19,8 +19,8 @@ LoweredProgram plan_program(const PartitionAnalysis& facts, const PlanOptions& o
     fuse_products(ir, kernels, program, options.dedup, options.ranks);
     read_through_views(ir, kernels, program);
   }
-  if (options.fuse && options.unroll) unroll_accumulations(program);
-  if (options.fuse) write_carried(program);
+  if (options.fuse && options.unroll) unroll_accumulations(ir, program);
+  if (options.fuse) write_carried(ir, program);
   choose_storage(facts, program, options.dedup);
   if (options.fuse) {
     if (fuse_accumulations(ir, kernels, program, options.dedup, options.ranks)) {

@@ -135,10 +135,11 @@ std::optional<ReductionChain> chain_of(const Ir& ir, const kernels::KernelTable&
   // A group's result is the value of blocks of its own, and of one block where each block has its own noise.
   PartitionTable& table = ir.partitions();
   const PartitionId of_groups = groups.partition(table);
-  if (!table.refines(exec, of_groups) || (op.op->noise.seeds && exec != of_groups)) return std::nullopt;
+  if (!table.refines(exec, of_groups) || (program.seed_rules.of(ir, *op.op) && exec != of_groups))
+    return std::nullopt;
   if (tuning.from_bytes > 0 && halo_of(ir, blocks, op, in.storage).max_received < kFewBlocks)
     return std::nullopt;
-  return op.op->def->replicas.chain(eval_spec(ir, *op.op, kernels));
+  return op.op->def->replicas.chain(eval_spec(ir, program, *op.op, kernels));
 }
 
 }  // namespace popsr

@@ -23,12 +23,6 @@ void count(const Plan& plan, SessionStats& stats) {
   with_deep_stack([&] { count_ops(plan.instructions(), add); });
 }
 
-std::vector<std::optional<SeedRule>> seed_rules(const Ir& ir) {
-  std::vector<std::optional<SeedRule>> rules;
-  for (const OpId id : ids<OpId>(ir.num_ops())) rules.push_back(ir.op(id).noise.seeds);
-  return rules;
-}
-
 int threads_of(const SessionOptions& options) {
   return options.num_threads == 0 ? default_threads() : options.num_threads;
 }
@@ -36,13 +30,15 @@ int threads_of(const SessionOptions& options) {
 }  // namespace
 
 /// Facts that keep their program.
-std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions) {
+std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir,
+                                                      const SeedRules& seed_rules, Assumptions assumptions) {
   struct Both {
     std::shared_ptr<const Ir> ir;
     PartitionAnalysis facts;
   };
   const Ir& program = *ir;
-  auto both = std::make_shared<Both>(std::move(ir), PartitionAnalysis(program, std::move(assumptions)));
+  auto both =
+      std::make_shared<Both>(std::move(ir), PartitionAnalysis(program, seed_rules, std::move(assumptions)));
   const PartitionAnalysis* const facts = &both->facts;
   return {std::move(both), facts};
 }
@@ -67,7 +63,6 @@ PlanCache::PlanCache(std::shared_ptr<const Ir> ir, const SessionOptions& options
       options_(options),
       link_(link),
       pool_(threads_of(options)),
-      seeds_(seed_rules(*ir_)),
       streams_(std::move(streams)),
       states_(std::move(states)) {
   plans_.push_back(compile(std::move(facts), std::move(key)));
@@ -92,18 +87,18 @@ std::unique_ptr<CompiledPlan> PlanCache::compile(std::shared_ptr<const Partition
 }
 
 std::unique_ptr<CompiledPlan> PlanCache::compile(PlanKey key) {
-  if (current().facts->epoch() != ir_->epoch() || seeds_ != seed_rules(*ir_)) {
+  if (current().facts->epoch() != ir_->epoch()) {
     raise<GraphError>(
-        "session: other replicas agree than when it was made, and the program or its seeds of stochastic "
-        "rounding changed since, got a program of another version, expected the session's; make the "
-        "session again");
+        "session: other replicas agree than when it was made, and the program changed since, got a program "
+        "of another version, expected the session's; make the session again");
   }
+  const SeedRules rules = current().facts->seed_rules();
   Assumptions assumptions;
   for (std::size_t i = 0; i < key.rows.size(); ++i) assumptions.rows[streams_[i]] = key.rows[i];
   for (std::size_t i = 0; i < key.start.size(); ++i) assumptions.start[states_[i]] = key.start[i];
   for (const auto& [i, pieces] : key.pieces) assumptions.start_pieces[states_[i]] = pieces;
   std::unique_ptr<CompiledPlan> made;
-  with_deep_stack([&] { made = compile(owning_facts(ir_, std::move(assumptions)), std::move(key)); });
+  with_deep_stack([&] { made = compile(owning_facts(ir_, rules, std::move(assumptions)), std::move(key)); });
   return made;
 }
 

@@ -4,7 +4,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <unordered_set>
 #include <vector>
 
@@ -63,7 +62,8 @@ struct CompiledPlan {
 };
 
 /// Facts of a program under assumptions; the result owns the program.
-std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir, Assumptions assumptions);
+std::shared_ptr<const PartitionAnalysis> owning_facts(std::shared_ptr<const Ir> ir,
+                                                      const SeedRules& seed_rules, Assumptions assumptions);
 
 /// Plans by key; the current plan holds the variables. Plans that were not used for long are dropped, and
 /// those that another one replaces before they ran: a session's first, which is for equal rows, seldom comes
@@ -113,8 +113,6 @@ class PlanCache {
   SessionOptions options_;
   RankLink* link_;
   ThreadPool pool_;
-  /// Seed rule by op, of the program as it was when the session was made.
-  std::vector<std::optional<SeedRule>> seeds_;
   std::vector<StreamId> streams_;
   std::vector<TensorId> states_;
   std::vector<std::unique_ptr<CompiledPlan>> plans_;  ///< Plans; the current one first, then by last use.

@@ -33,7 +33,7 @@ Session::~Session() = default;
 void Session::start(const SessionOptions& options, std::shared_ptr<const PartitionAnalysis> facts) {
   if (facts == nullptr) {
     verify(*ir_);
-    facts = owning_facts(ir_, initial_assumptions(*ir_));
+    facts = owning_facts(ir_, options.seed_rules, initial_assumptions(*ir_));
   }
   POPSR_CHECK(&facts->ir() == ir_.get());
   state_ = std::make_unique<State>(*ir_, options.seed, link_.get());

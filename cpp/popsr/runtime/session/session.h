@@ -53,10 +53,11 @@ struct StreamBuffer;
 
 class Session {
  public:
-  /// Makes a session. `facts`: verified facts of the present program under initial_assumptions(); null:
-  /// computed here. `link`: connection to the other ranks, each of which has the same program and options;
-  /// null: there are none. With a link all ranks make the same calls in the same order, and an error on one
-  /// rank ends the call on all: prepare() and run_prepared(), reading and writing of variables.
+  /// Makes a session. `facts`: verified facts of the present program under initial_assumptions(), whose seed
+  /// rules are the session's; null: computed here. `link`: connection to the other ranks, each of which has
+  /// the same program and options; null: there are none. With a link all ranks make the same calls in the
+  /// same order, and an error on one rank ends the call on all: prepare() and run_prepared(), reading and
+  /// writing of variables.
   Session(std::shared_ptr<const Ir> ir, const SessionOptions& options,
           std::shared_ptr<const PartitionAnalysis> facts = nullptr, std::shared_ptr<RankLink> link = nullptr);
   ~Session();

@@ -5,6 +5,8 @@
 #include <map>
 #include <string>
 
+#include "popsr/analysis/seed_rules.h"
+
 namespace popsr {
 
 struct SessionOptions {
@@ -26,6 +28,8 @@ struct SessionOptions {
   /// bits.
   bool optimise = true;
   bool profile = false;  ///< True to time instructions: Session::profile().
+  /// Seed rules of facts that the session computes itself; facts that it is given have theirs.
+  SeedRules seed_rules = {};
 };
 
 struct SessionStats {

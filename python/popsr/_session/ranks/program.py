@@ -29,6 +29,7 @@ def program_items(ir: Ir) -> list[tuple[str, str]]:
         ("num_host_transfers", str(ir.num_host_transfers)),
         ("the program", _without_places(ir._core.print_ir())),
         ("the details of the program", _without_places(ir._core.print_state())),
+        ("the seed rules of stochastic rounding", str(ir._seed_rules())),
         *_data_items(ir),
     ]
 

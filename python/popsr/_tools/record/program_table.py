@@ -24,8 +24,13 @@ def _types() -> dict[str, dict[str, str]]:
     return {schema["name"]: {each["name"]: each["type"] for each in schema["attrs"]} for schema in schemas}
 
 
-def program_table(ir: Ir) -> Table:
-    """Version, replicas, graphs, ops, tensors and streams; ``program`` is a digest of all but lines."""
+def program_table(ir: Ir, rules: _core.SeedRules) -> Table:
+    """Version, replicas, graphs, ops, tensors and streams; ``program`` is a digest of all but lines.
+
+    Args:
+        ir: the program.
+        rules: the seeds that its ops round with.
+    """
     core = ir._core
     table: Table = {
         "popsr": _core.__version__,
@@ -35,7 +40,7 @@ def program_table(ir: Ir) -> Table:
         "streams": [core.stream(stream).name for stream in range(core.num_streams)],
     }
     ids = [(graph["id"], op) for graph in table["graphs"] for op in graph["ops"]]
-    table["ops"] = [_op(core, graph, op) for graph, op in ids]
+    table["ops"] = [_op(core, rules, graph, op) for graph, op in ids]
     without_lines = {**table, "ops": [{**op, "line": ""} for op in table["ops"]]}
     table["program"] = hashlib.blake2b(json.dumps(without_lines).encode(), digest_size=16).hexdigest()
     return table
@@ -54,7 +59,7 @@ def _graph(core: _core.Ir, graph: int) -> Table:
     }
 
 
-def _op(core: _core.Ir, graph: int, op: int) -> Table:
+def _op(core: _core.Ir, rules: _core.SeedRules, graph: int, op: int) -> Table:
     kind = core.op_kind(op)
     called, streams, shown = [], [], {}
     for attribute, value in core.op_attributes(op).items():
@@ -66,7 +71,7 @@ def _op(core: _core.Ir, graph: int, op: int) -> Table:
                 shown[attribute] = repr(streams[-1])
             case _:
                 shown[attribute] = repr(value)
-    rule = core.op_seed_rule(op)
+    rule = rules.rule(core, op)
     if rule is not None:
         shown["stochastic rounding"] = rule
     outputs = core.op_outputs(op)

@@ -51,7 +51,7 @@ class Recording(Observation):
         with self._one_writer() as is_writer:
             if is_writer:
                 self._file = NewFile("record", self._path).__enter__()
-            header = json.dumps(program_table(self._ir)).encode()
+            header = json.dumps(program_table(self._ir, self._access.core.facts.seed_rules)).encode()
             self._write(MAGIC + struct.pack("<II", VERSION, len(header)) + header)
         self._access.core.record(self._write if self._ranks is None else self._keep)
 

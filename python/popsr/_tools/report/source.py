@@ -69,8 +69,8 @@ class Source:
         """
         access, ir, facts = session._access, session.ir, session.facts
         core, ranks, options = access.core, access.ranks, access.options
-        facts._refresh_seeds()
         core.facts.check_fresh()
+        facts._check_seeds()
         named = {
             "dedup=False": not options.dedup,
             f"check={options.check:g}": options.check,

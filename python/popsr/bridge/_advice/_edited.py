@@ -87,7 +87,7 @@ def writes_operand(ir: Ir, op: int) -> bool:
 def can_copy(ir: Ir) -> bool:
     """True for programs of what importers make: no shards, remote buffers, inputs by reference or ops of the user."""
     core = ir._core
-    if ir._custom_ops or ir._residents or ir._seeds_explicit or ir._num_host_transfers != 1:
+    if ir._custom_ops or ir._residents or ir._rules_by_hand is not None or ir._num_host_transfers != 1:
         return False
     for number in range(core.num_tensors):
         info = core.tensor(number)
