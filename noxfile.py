@@ -13,7 +13,7 @@ import nox
 
 sys.path.insert(0, str(Path(".ci").resolve()))
 import builds
-from builds import build, install_groups, install_popsr, run_cpp_tests
+from builds import build, install, install_groups, install_popsr, run_cpp_tests
 
 nox.needs_version = ">=2024.4.15"
 nox.options.error_on_missing_interpreters = True
@@ -143,7 +143,7 @@ def bare(session: nox.Session) -> None:
     they import of the tests; other files are not read. Each skip says which package is missing.
     """
     install_popsr(session)
-    session.install(*builds.RUNNER)
+    install(session, *builds.RUNNER)
     run_tests(session, "--lacks=any", f"--mentioning={','.join(builds.packages(*TESTED, groups=TOOLS))}")
 
 
@@ -152,7 +152,7 @@ def oldest(session: nox.Session) -> None:
     """The bridge's tests beside the oldest versions that it reads; `peers` runs them beside the newest."""
     install_popsr(session, *TESTED)
     install_groups(session, *TOOLS)
-    session.install(*(each for needed in OLDEST.values() for each in needed))
+    install(session, *(each for needed in OLDEST.values() for each in needed))
     run_tests(session, "--lacks=any", *OLDEST_RUNS)
 
 
@@ -216,7 +216,7 @@ def sanitized(
 ) -> None:
     """The C++ tests and Python tests of a preset with a sanitizer."""
     install_popsr(session, preset=preset)
-    session.install(*builds.RUNNER)
+    install(session, *builds.RUNNER)
     run_cpp_tests(session, preset, *of_cpp, env=options)
     names = (library, "libstdc++.so")
     paths = [session.run("g++", f"-print-file-name={n}", external=True, silent=True).strip() for n in names]
@@ -229,7 +229,7 @@ def sanitized(
 @nox.session
 def coverage(session: nox.Session) -> None:
     """Branches of the core and of the package that tests run: a table by folder, with goals."""
-    session.install("coverage>=7.10", "gcovr>=8", "pytest-cov>=7")
+    install(session, "coverage>=7.10", "gcovr>=8", "pytest-cov>=7")
     # The package: all Python tests, with the core as it is delivered: without optimisation the suite takes too long.
     install_popsr(session, "test", "examples")
     Path("build/coverage").mkdir(parents=True, exist_ok=True)
@@ -262,7 +262,7 @@ def wheels(session: nox.Session) -> None:
     session.run("auditwheel", "show", str(wheel))
     session.run("auditwheel", "repair", "--wheel-dir", "dist", str(wheel))
     [repaired] = Path("dist").glob("*.whl")
-    session.install("--force-reinstall", f"{repaired}[test]")
+    install(session, "--force-reinstall", f"{repaired}[test]")
     session.run(*shlex.split(builds.PROJECT["tool"]["cibuildwheel"]["test-command"]))
 
 
@@ -320,7 +320,7 @@ def typecheck(session: nox.Session) -> None:
 def run_mypy(session: nox.Session) -> None:
     """Runs mypy with the packages whose types it reads."""
     install_groups(session, "types")
-    session.install(*builds.PROJECT["project"]["dependencies"])
+    install(session, *builds.PROJECT["project"]["dependencies"])
     session.run("mypy", *session.posargs[: 0 if session.posargs == ["fix"] else None])
 
 

@@ -31,13 +31,17 @@ def requirements() -> list[str]:
     return [*PROJECT["build-system"]["requires"], *nox.project.dependency_groups(PROJECT, "build")]
 
 
+def install(session: nox.Session, *packages: str) -> None:
+    """Installs packages, whose modules are compiled when they are imported: pip compiles all, most of its time."""
+    session.install("--no-compile", *packages)
+
+
 def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -> None:
     """Installs the wheel of that preset. Its tree has the C++ tests too: each file is compiled once for both."""
     wheel = build(session, preset)
-    session.install(f"{wheel}[{','.join(extras)}]" if extras else str(wheel))
-    session.install(
-        "--force-reinstall", "--no-deps", str(wheel)
-    )  # of the same version, in a reused environment
+    install(session, f"{wheel}[{','.join(extras)}]" if extras else str(wheel))
+    # An environment that is used again may have another build of the same version.
+    install(session, "--force-reinstall", "--no-deps", str(wheel))
 
 
 def build(session: nox.Session, preset: str) -> Path:
@@ -53,7 +57,7 @@ def build(session: nox.Session, preset: str) -> Path:
     if not python.exists():
         session.run(sys.executable, "-m", "venv", str(TOOLS), external=True)
     pip = (str(python), "-m", "pip", "--disable-pip-version-check")
-    session.run(*pip, "install", "-q", *requirements(), external=True)
+    session.run(*pip, "install", "-q", "--no-compile", *requirements(), external=True)
     wheels = Path("build/wheels") / preset
     shutil.rmtree(wheels, ignore_errors=True)
     session.run(
@@ -100,7 +104,7 @@ def own_level() -> str:
 
 def install_groups(session: nox.Session, *groups: str) -> None:
     """The packages of dependency groups of pyproject.toml."""
-    session.install(*nox.project.dependency_groups(PROJECT, *groups))
+    install(session, *nox.project.dependency_groups(PROJECT, *groups))
 
 
 def packages(*extras: str, groups: tuple[str, ...] = ()) -> list[str]:

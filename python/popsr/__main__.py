@@ -23,7 +23,7 @@ commands:
   report script.py [-o FILE] [--text] [--static] [ARGS]
                           run a program and write a report of each of its sessions: lints, variables, memory,
                           collectives, time, graph; with --static before anything of the session runs
-  prove script.py::step [--like "one device"] [--mesh data=4,model=2] [--replicas N] [--json] [--html FILE]
+  prove script.py::step [--like "one device"] [--mesh data=4,model=2] [--replicas N] [--html FILE]
                           prove a training step of JAX or PyTorch without running it; exits with 1 when it is not ok
   audit PATH [--groups FILE]
                           compare checkpoints or hash logs of all ranks of a job with the groups that should hold equal
@@ -35,6 +35,8 @@ commands:
   options [--markdown]    print the table of session options: values, defaults, effects
   help NAME ...           explain an error or a lint, as `help ShapeError` or `help L2`: what causes it, what helps
   version                 print the version
+
+prove, audit, check, diff and plan take --format text, json, sarif (code scanning) or github (lines of a pull request)
 """
 
 _LISTINGS = {

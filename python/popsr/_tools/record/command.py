@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import sys
+import dataclasses
 from collections.abc import Sequence
 
-from popsr._tools.record.compare import diff
+from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr._tools.record.compare import Difference, diff
 from popsr.errors import Error
 
 __all__ = ["main"]
@@ -21,11 +22,21 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("a", help="a recording")
     parser.add_argument("b", help="another one")
+    add_format(parser)
     options = parser.parse_args(argv)
     try:
         found = diff(options.a, options.b)
     except Error as error:
-        print(f"popsr: {error}", file=sys.stderr)
+        refuse(options.format, str(error))
         return 2
-    print(found)
+    print(
+        written(
+            options.format, lambda: str(found), lambda: dataclasses.asdict(found), lambda: _annotations(found)
+        )
+    )
     return 1 if found else 0
+
+
+def _annotations(found: Difference) -> list[Annotation]:
+    """The difference, at the op's line."""
+    return [Annotation("difference", str(found).splitlines()[0], found.line)] if found else []

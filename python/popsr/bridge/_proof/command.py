@@ -8,7 +8,6 @@ import functools
 import importlib
 import importlib.util
 import inspect
-import json
 import os
 import sys
 import traceback
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from popsr._support.text.annotations import add_format, refuse, written
 from popsr._support.text.nearest import nearest
 from popsr._support.text.shown import shown
 from popsr.bridge._proof.proof import Proof
@@ -35,19 +35,18 @@ def main(argv: Sequence[str]) -> int:
     """
     options = _parser().parse_args(list(argv))
     try:
-        with contextlib.redirect_stdout(sys.stderr) if options.json else contextlib.nullcontext():
+        is_text = options.format == "text"
+        with contextlib.nullcontext() if is_text else contextlib.redirect_stdout(sys.stderr):
             proof = _proof(options)
-            text = json.dumps(proof.as_dict(), indent=2, allow_nan=False) if options.json else str(proof)
+            text = written(options.format, lambda: str(proof), proof.as_dict, proof._findings)
         if options.html is not None:
             proof.save_html(options.html)
     except Error as error:
-        print(f"popsr: {error}", file=sys.stderr)
+        refuse(options.format, str(error))
         return 2
     except (Exception, SystemExit) as error:  # of the user's module, step or arguments
         traceback.print_exception(error)
-        print(
-            f"popsr: prove: {options.step} raised {type(error).__name__}, expected a proof", file=sys.stderr
-        )
+        refuse(options.format, f"prove: {options.step} raised {type(error).__name__}, expected a proof")
         return 2
     print(text)
     return 0 if proof.ok else 1
@@ -74,7 +73,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--float64", action="store_true", help="with --like: compare in float64, not by exact arithmetic"
     )
-    parser.add_argument("--json", action="store_true", help="print the proof as JSON")
+    add_format(parser)
     parser.add_argument("--html", metavar="FILE", help="also write the proof as a page")
     return parser
 

@@ -1,4 +1,4 @@
-"""Lines about what speaks against a step: one for each mistake."""
+"""Findings about what speaks against a step: one for each mistake."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 from popsr._program.building.location import short_place
+from popsr._support.text.annotations import Annotation
 from popsr._support.text.one_line import one_line
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
@@ -15,14 +16,14 @@ from popsr.bridge._step.pending import scope_of
 from popsr.bridge._step.values import Cause, ProvedValue, scope_in_words
 from popsr.replicas import Partition
 
-__all__ = ["difference_lines", "lint_lines", "undeclared_line"]
+__all__ = ["difference_findings", "lint_findings", "undeclared_finding"]
 
 _EXPLAINED = 16
 """Values of the same groups that are explained in the text; ``explain`` does it for all."""
 
 
-def lint_lines(lints: Iterable[Lint], step: Step) -> list[str]:
-    """A line for each code and line of the program: the first lint, its scopes, and how many more there are.
+def lint_findings(lints: Iterable[Lint], step: Step) -> list[Annotation]:
+    """A finding for each code and line of the program: the first lint, its scopes, and how many more there are.
 
     Args:
         lints: of a step.
@@ -37,14 +38,18 @@ def lint_lines(lints: Iterable[Lint], step: Step) -> list[str]:
         if scope and scope not in scopes:
             scopes.append(scope)
     return [
-        f"{code} {short_place(place)}{f' in {named_patterns(scopes, 2)}' if scopes else ''}: {texts[0]}"
-        f"{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}"
+        Annotation(
+            code,
+            f"{code} {short_place(place)}{f' in {named_patterns(scopes, 2)}' if scopes else ''}: {texts[0]}"
+            f"{f' (and {len(texts) - 1} more at this line)' if texts[1:] else ''}",
+            place,
+        )
         for (code, place), (texts, scopes) in found.items()
     ]
 
 
-def difference_lines(values: Sequence[ProvedValue]) -> list[str]:
-    """A line for each mistake that makes values differ.
+def difference_findings(values: Sequence[ProvedValue]) -> list[Annotation]:
+    """A finding for each mistake that makes values differ.
 
     Args:
         values: those that are not proved equal.
@@ -74,11 +79,14 @@ def _by_cause(values: Sequence[ProvedValue]) -> Iterator[tuple[list[ProvedValue]
     yield from sorted(found.values(), key=lambda each: each[0][0].pending is None)
 
 
-def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> str:
-    """A line about the values that one mistake makes differ, or of which no cause is told here."""
+def _problem(values: Sequence[ProvedValue], causes: Sequence[Cause]) -> Annotation:
+    """A finding about the values that one mistake makes differ, or of which no cause is told here."""
     first = values[0]
     cause = "explain(path) says why" if not causes else str(_merged(causes, values))
-    return f"{_names(values)} {_differ(first, 's' if len(values) == 1 else '')}: {cause}"
+    place = (causes[0].mended or causes[0].location or causes[0].written) if causes else ""
+    return Annotation(
+        "drift", f"{_names(values)} {_differ(first, 's' if len(values) == 1 else '')}: {cause}", place
+    )
 
 
 def _differ(value: ProvedValue, ending: str) -> str:
@@ -118,16 +126,17 @@ def _merged(causes: Sequence[Cause], values: Sequence[ProvedValue]) -> Cause:
     )
 
 
-def undeclared_line(values: Sequence[ProvedValue]) -> str:
-    """A line about the states that start apart.
+def undeclared_finding(values: Sequence[ProvedValue]) -> Annotation:
+    """The finding about the states that start apart.
 
     Args:
         values: those states.
     """
-    return (
+    return Annotation(
+        "undeclared",
         f"{_names(values)}: initial values differ between ranks: a proof over groups of their values, "
         f"{values[0].shown_declared}, says nothing: declare groups= if they are to differ, else start from "
-        "equal ones (one seed, dist.broadcast or DistributedDataParallel)"
+        "equal ones (one seed, dist.broadcast or DistributedDataParallel)",
     )
 
 

@@ -13,6 +13,7 @@ from popsr._program.building.gaps import Gap
 from popsr._program.building.location import short_place
 from popsr._program.op import Op
 from popsr._support.host.arguments import read_flag, read_text
+from popsr._support.text.annotations import Annotation
 from popsr._support.text.entry_points import public
 from popsr._support.text.frames import source_line
 from popsr._support.text.shown import shown
@@ -20,7 +21,7 @@ from popsr._support.text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
 from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
 from popsr.bridge._advice import Advice, advice_for
-from popsr.bridge._proof.problems import difference_lines, lint_lines, undeclared_line
+from popsr.bridge._proof.problems import difference_findings, lint_findings, undeclared_finding
 from popsr.bridge._proof.proof_page import Section, page_of, write_page
 from popsr.bridge._proof.proof_record import record_of
 from popsr.bridge._proof.suspicion import SUSPICIOUS, Redundancy
@@ -163,13 +164,18 @@ class Proof(Judged):
         Args:
             codes: of "L6", "L7", "L10" and "L11".
         """
-        texts = difference_lines((*self.drifting, *self.unequal))
+        return tuple(each.text for each in self._findings(codes))
+
+    def _findings(self, codes: Collection[str] = ()) -> tuple[Annotation, ...]:
+        """``problems`` with their lines of the program."""
+        found = difference_findings((*self.drifting, *self.unequal))
         if self.undeclared:
-            texts.insert(0, undeclared_line(self.undeclared))
+            found.insert(0, undeclared_finding(self.undeclared))
         suspicious = tuple(lint for lint in self.suspicious if lint.code not in codes)
-        beside = () if self.same is None else self.same.problems
-        causes = (*texts, *beside, *lint_lines(self._unnamed(self.hanging + suspicious), self.step))
-        return (*self.step.hints, *causes) if causes else ()
+        beside = () if self.same is None else self.same._findings()
+        causes = (*found, *beside, *lint_findings(self._unnamed(self.hanging + suspicious), self.step))
+        hints = (Annotation("hint", each, level="note") for each in self.step.hints)
+        return (*hints, *causes) if causes else ()
 
     def _unnamed(self, lints: Iterable[Lint]) -> Iterator[Lint]:
         """Lints that a state which drifts or starts apart does not say already."""

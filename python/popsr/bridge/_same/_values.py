@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from popsr._program.building.location import short_place
+from popsr._support.text.annotations import Annotation
 from popsr._support.text.entry_points import public
 from popsr._support.text.one_line import one_line
 from popsr._support.text.summary import Judged, Summary, line
@@ -166,7 +167,15 @@ class Sameness(Judged):
     @property
     def problems(self) -> tuple[str, ...]:
         """Why the verdict is not "same": a line for what differs, and one for each reason why something is unknown."""
-        return (*self._differences(), *self._gaps())
+        return tuple(each.text for each in self._findings())
+
+    def _findings(self) -> tuple[Annotation, ...]:
+        """``problems`` with the line at which the step departs."""
+        place = "" if self.place is None else self.place.location
+        repaired = place if self.repair is None else self.repair.location
+        places = (place, place, repaired)
+        differ = (Annotation("same", text, at) for text, at in zip(self._differences(), places, strict=False))
+        return (*differ, *(Annotation("unknown", each) for each in self._gaps()))
 
     def _differences(self) -> Iterable[str]:
         differing = self.differing

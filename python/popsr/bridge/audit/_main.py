@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+from popsr._support.text.annotations import Annotation, add_format, refuse, written
 from popsr.bridge.audit._compare import audit
+from popsr.bridge.audit._findings import AuditReport
 from popsr.bridge.audit._hashes import audit_log
 from popsr.errors import Error
 
@@ -33,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
         help="'all', 'none', sets as '{0,1}{2,3}', or a JSON or YAML file of patterns",
     )
     parser.add_argument("--ranks", type=int, help="number of ranks, if some have no files")
+    add_format(parser)
     args = parser.parse_args(list(argv))
     try:
         is_log = all(_is_log(Path(each)) for each in args.source)
@@ -42,12 +46,25 @@ def main(argv: Sequence[str]) -> int:
         compare = audit_log if is_log else audit
         report = compare(files, args.groups, ranks=args.ranks)
     except Error as error:
-        print(f"popsr: {error}", file=sys.stderr)
+        refuse(args.format, str(error))
         return 2
-    print(report)
+    print(written(args.format, lambda: str(report), lambda: _record(report), lambda: _annotations(report)))
     if report.drifts:
         return 1
     return 0 if report.ok else 2
+
+
+def _annotations(report: AuditReport) -> Iterator[Annotation]:
+    """Drifts and notes; a checkpoint has no line."""
+    for drift in report.drifts:
+        yield Annotation("drift", str(drift))
+    for note in report.notes:
+        yield Annotation("incomplete", note)
+
+
+def _record(report: AuditReport) -> dict[str, Any]:
+    """Fields of the report as plain values."""
+    return {"ok": report.ok, "summary": repr(report), **dataclasses.asdict(report)}
 
 
 def _is_log(path: Path) -> bool:

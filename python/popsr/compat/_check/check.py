@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import gc
-import json
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import popsr
+from popsr._support.text.annotations import Annotation, add_format, refuse, written
 from popsr.compat._check.project import Project, python_files
 from popsr.compat._check.scan import Finding, scan
 from popsr.errors import FileError
@@ -57,18 +56,18 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument(
         "scripts", nargs="+", metavar="path", help="a script, or a folder with scripts in it and below"
     )
-    parser.add_argument("--json", action="store_true", help="print one JSON object and nothing else")
+    add_format(parser)
     options = parser.parse_args(argv)
     with _without_collector():
         report = _read([Path(each) for each in options.scripts])
     for error in report.unreadable:
-        print(f"popsr: {error}", file=sys.stderr)
-    if options.json:
-        print(json.dumps(_as_json(report), indent=2))
-    else:
-        for finding in report.findings:
-            print(_line(finding))
-        print(_summary(report))
+        refuse(options.format, str(error))
+    lines = (*map(_line, report.findings), _summary(report))
+    print(
+        written(
+            options.format, lambda: "\n".join(lines), lambda: _as_json(report), lambda: _annotations(report)
+        )
+    )
     return 2 if report.unreadable else int(not report.runs)
 
 
@@ -113,6 +112,13 @@ def _line(finding: Finding) -> str:
     note = "note: " if finding.note else ""
     hint = f"; did you mean {finding.suggestion}?" if finding.suggestion else ""
     return f"{finding.path}:{finding.line}:{finding.column}: {note}{finding.text}{hint}"
+
+
+def _annotations(report: _Report) -> Iterator[Annotation]:
+    for each in report.findings:
+        hint = f"; did you mean {each.suggestion}?" if each.suggestion else ""
+        place = f"{each.path}:{each.line}:{each.column}"
+        yield Annotation(each.kind, f"{each.text}{hint}", place, "note" if each.note else "error")
 
 
 def _as_json(report: _Report) -> dict[str, object]:

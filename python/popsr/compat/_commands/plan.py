@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import argparse
 import functools
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 from unittest import mock
 
 from popsr._program.ir import Ir
 from popsr._session.session import Session
 from popsr._support.text.amounts import bytes_text, time_text
-from popsr.analysis import communication
+from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr.analysis import Communication, communication
 from popsr.compat._commands.run import parse_program, prepare, run_program
 from popsr.errors import Error
 
@@ -33,11 +33,10 @@ def main(argv: Sequence[str]) -> int:
     except _Planned:
         return 0
     except Error as error:
-        print(f"popsr: {error}", file=sys.stderr)
+        refuse(options.format, str(error))
         return 2
-    print(
-        f"popsr: plan: the program made {options.made} sessions, expected {options.session} or more",
-        file=sys.stderr,
+    refuse(
+        options.format, f"plan: the program made {options.made} sessions, expected {options.session} or more"
     )
     return 2
 
@@ -65,6 +64,7 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
         "--latency", type=_positive(float), default=2e-6, help="seconds of a message without bytes (2e-6)"
     )
     parser.add_argument("--session", type=_positive(int), default=1, metavar="N", help="the N-th session (1)")
+    add_format(parser)
     options = parse_program(parser, argv)
     options.made = 0
     return options
@@ -98,10 +98,55 @@ def _planning(options: argparse.Namespace) -> Callable[..., None]:
 
 def _print(ir: Ir, options: argparse.Namespace) -> NoReturn:
     links = {"bandwidth": options.bandwidth, "latency": options.latency}
-    print(
+    plans = [communication(ir, ranks=ranks) for ranks in options.ranks]
+    above = (
         f"{ir.replication_factor} replicas; {bytes_text(options.bandwidth)}/s in each direction, "
         f"{time_text(options.latency)} a message"
     )
-    for ranks in options.ranks:
-        print(communication(ir, ranks=ranks).table(**links))
+    print(
+        written(
+            options.format,
+            lambda: "\n".join([above, *(plan.table(**links) for plan in plans)]),
+            lambda: _record(ir, plans, links),
+            lambda: _annotations(plans, links),
+        )
+    )
     raise _Planned
+
+
+def _record(ir: Ir, plans: Sequence[Communication], links: Mapping[str, float]) -> dict[str, Any]:
+    """Plans as plain values: seconds, and bytes and messages of the rank that has most."""
+    return {
+        "replicas": ir.replication_factor,
+        **links,
+        "plans": [
+            {
+                "ranks": plan.ranks,
+                "seconds": plan.seconds(**links),
+                "lines": [
+                    {
+                        "op": row[0].op.kind,
+                        "location": row[0].location,
+                        "algorithm": row[0].algorithm,
+                        "exchanges": len(row),
+                        "executions": row[0].executions,
+                        "at_most": row[0].is_bound,
+                        "value_bytes": row[0].value_bytes,
+                        "seconds": sum(each.seconds(**links) for each in row),
+                        "limit": row[0].limit(**links),
+                    }
+                    for row in plan.lines()
+                ],
+            }
+            for plan in plans
+        ],
+    }
+
+
+def _annotations(plans: Sequence[Communication], links: Mapping[str, float]) -> Iterator[Annotation]:
+    """A note at each line that moves values."""
+    for plan in plans:
+        for row in plan.lines():
+            least = time_text(sum(each.seconds(**links) for each in row))
+            text = f"{plan.ranks} ranks: {row[0].op.kind}, at least {least} a run, by {row[0].limit(**links)}"
+            yield Annotation("exchange", text, row[0].location, "note")
