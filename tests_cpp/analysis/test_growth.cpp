@@ -14,6 +14,7 @@
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"
 #include "popsr/ir/edit/transaction.h"
+#include "popsr/transform/autodiff.h"
 #include "popsr/transform/merge.h"
 
 namespace popsr {
@@ -288,6 +289,46 @@ TEST_CASE("growth: one op goes on, in the main graph, in a called one, after wha
   CHECK(difference(*inner, PartitionAnalysis(p.ir)) == "");
   p("add_", {w, y});  // w drifts
   CHECK(PartitionAnalysis::grown(*inner, {}) == nullptr);
+}
+
+/// Lints of the grown program, which are those of a fresh analysis; true if they are made of the ones before.
+bool lints_go_on(std::unique_ptr<PartitionAnalysis>& facts) {
+  facts = PartitionAnalysis::grown(*facts);
+  REQUIRE(facts != nullptr);
+  const PartitionAnalysis fresh(facts->ir());
+  std::mt19937_64 random(1);
+  CHECK(difference_text(*facts, fresh, random) == "");
+  return facts->lint_memory()->grown;
+}
+
+TEST_CASE("growth: lints beside gradients go on, unless an op takes a gradient or one is wrong") {
+  for (const bool right : {true, false}) {
+    Program p(4);
+    const GraphId graph = p.ir.create_graph("g");
+    p.at = graph;
+    const TensorId x = p.input("x"), w = p.input("w");
+    p.ir.add_output(graph, p("mul", {x, w}));
+    const GradGraph made = autodiff(p.ir, graph, {.grads_required = {{w}}}).at(graph);
+    p.at = kMainGraph;
+    const TensorId u = p.variable("u"), v = p.variable("v"),
+                   y = p.load("y", right ? StreamMode::kBroadcast : StreamMode::kReplicate);
+    p("call", {y, v}, "called", {{"graph", graph}});
+    const std::vector<TensorId> inputs(made.inputs.size(), y);
+    const TensorId dv = p("call", inputs, "dv", {{"graph", made.graph}});
+    p("add_", {v, dv});
+    auto facts = std::make_unique<PartitionAnalysis>(p.ir);
+    Explainer explainer(*facts);
+    const std::vector<Lint> lints = find_lints(explainer);
+    CHECK(right != std::ranges::any_of(lints, [](const Lint& lint) { return lint.code == 11; }));
+    p("add", {u, y}, "sum");
+    CHECK(lints_go_on(facts) == right);
+    p("replicated_all_reduce", {u});
+    CHECK(lints_go_on(facts) == right);
+    p("mul", {dv, y});
+    CHECK(!lints_go_on(facts));
+    p("tanh", {u});
+    CHECK(lints_go_on(facts) == right);
+  }
 }
 
 }  // namespace

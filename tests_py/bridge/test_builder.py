@@ -229,6 +229,70 @@ def test_the_line_of_a_missing_sum() -> None:
     assert (value.pending.made, value.pending.used) == ("model.py:5", "model.py:11")
 
 
+PAIRS = popsr.ReplicaGrouping.from_assignment([0, 0, 1, 1])
+FUNCTIONS: dict[str, tuple[Callable[[Any, Any], Any], bool]] = {
+    "itself": (lambda g, v: g, True),
+    "a cast": (lambda g, v: ops.cast(ops.cast(g, popsr.float64), F32), True),
+    "a reshape": (lambda g, v: ops.reshape(ops.reshape(g, (3, 1)), (3,)), True),
+    "a multiple": (lambda g, v: g * 0.5, True),
+    "a product with a state": (lambda g, v: g * v, True),
+    "a square": (lambda g, v: g * g, False),
+    "a quotient": (lambda g, v: g / v, True),
+    "a reciprocal": (lambda g, v: v / g, False),
+    "a sum": (lambda g, v: -(g + v), True),
+    "a root": (lambda g, v: ops.sqrt(g), False),
+    "a choice": (lambda g, v: ops.where(ops.greater(v, popsr.constant(0.0)), g, v), True),
+    "a condition": (lambda g, v: ops.where(ops.greater(g, popsr.constant(0.0)), v, v * 2.0), False),
+    "a sum over fewer": (lambda g, v: ops.collectives.replicated_all_reduce(g, "add", PAIRS), True),
+    "a maximum over fewer": (lambda g, v: ops.collectives.replicated_all_reduce(g, "max", PAIRS), False),
+    "a gather": (lambda g, v: ops.sum(ops.collectives.replicated_all_gather(g, group=PAIRS), 0), True),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions_after_which_a_sum_is_too_late(name: str) -> None:
+    function, is_linear = FUNCTIONS[name]
+    b = StepBuilder(4)
+    with b:
+        v, w = (b.state(name, np.ones(3, np.float32), b.all()) for name in ("v", "w"))
+        x = b.data("x", (3,), popsr.float32, b.each())
+        with b.derivative(), popsr.location("model.py", 5):
+            g = x * w
+        with popsr.location("model.py", 7):
+            made = function(g, v)
+        with popsr.location("model.py", 11):
+            b.update("w", w - made)
+        proof = b.finish().prove()
+    found = proof.value("w").pending
+    assert found is not None
+    assert (found.made, found.used) == ("model.py:5", "model.py:11" if name == "itself" else "model.py:7")
+    assert found.nonlinear == ("" if is_linear else "model.py:7")
+
+
+def test_ops_of_a_backward_pass_are_marked() -> None:
+    inside: list[bool] = []
+    b = StepBuilder(2)
+    with b:
+        w = b.state("w", np.ones(3, np.float32), b.all())
+        inside.append(b.in_derivative)
+        with b.derivative():
+            graph = w.ir.create_graph(lambda t: t * 2.0, w)
+            with b.derivative():
+                y = ops.repeat(graph, 2, w)[0]
+            inside.append(b.in_derivative)
+            z = -y
+        inside.append(b.in_derivative)
+        with pytest.raises(errors.ShapeError), b.derivative():
+            ops.reshape(w, (7,))
+        inside.append(b.in_derivative)
+        b.update("w", ops.square(z))
+        step = b.finish()
+    assert inside == [False, True, False, False]
+    core = step.ir._core
+    assert [core.op_kind(op) for op in sorted(step.derivatives)] == ["mul", "repeat", "negate"]
+    assert step.derivatives == {*core.derivatives()}
+
+
 def test_parts_of_a_sum() -> None:
     """A product with a cut weight: its sum is whole, its mean is not."""
     for kind, count in (("add", 0), ("mean", 1)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from pathlib import Path
 
@@ -54,6 +55,52 @@ def test_only_ops_know_the_names_of_ops() -> None:
     )
     found = _found(OTHERS, comparison)
     assert not found, f"ops are told apart by name, got {found}, expected a member of OpDef"
+
+
+def _listed(node: ast.AST) -> list[object]:
+    """Elements of a set, and of a list or tuple that is made one or searched."""
+    if isinstance(node, ast.Set):
+        return [each.value for each in node.elts if isinstance(each, ast.Constant)]
+    if (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("set", "frozenset")
+    ):
+        lists = node.args
+    elif isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        lists = node.comparators
+    else:
+        return []
+    found = [each for each in lists if isinstance(each, (ast.List, ast.Tuple))]
+    return [each.value for one in found for each in one.elts if isinstance(each, ast.Constant)]
+
+
+def test_lists_of_ops_are_in_ops() -> None:
+    """Readers of programs ask the registry's facts, or the sets of ``popsr.ops._kinds``.
+
+    Importers, and modules with the names of other frameworks, have names of these.
+    """
+    names = {schema["name"] for schema in _core.op_schemas()}
+    package = ROOT / "python/popsr"
+    elsewhere = ("ops", "compat", "addons", "bridge/jax", "bridge/torch", "bridge/onnx")
+    found = [
+        f"{file.relative_to(package)}:{node.lineno}: {listed}"
+        for file in sorted(package.rglob("*.py"))
+        if not str(file.relative_to(package)).startswith(elsewhere)
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.expr)
+        if len(listed := _listed(node)) > 2 and names.issuperset(map(str, listed))
+    ]
+    assert not found, (
+        f"lists of ops, got {found}, expected a fact of the registry or a set of popsr.ops._kinds"
+    )
+
+
+def test_lists_of_ops_are_found() -> None:
+    lists = ['{"add", "sub", "mul"}', 'frozenset(["add", "sub", "mul"])', 'x in ("add", "sub", "mul")']
+    for text in lists:
+        found = [_listed(node) for node in ast.walk(ast.parse(text))]
+        assert ["add", "sub", "mul"] in found
 
 
 def _members(struct: str) -> list[str]:

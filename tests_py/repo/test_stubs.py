@@ -48,7 +48,7 @@ def test_records_are_made_by_the_core() -> None:
     info = ir.tensor(tensor)
     assert isinstance(info, _records.TensorInfo)
     assert info == ("g_subgraph(0)/x", graph, "float32", (2, 3), (), "input", False, tensor, None)
-    emitted = ir.emit(graph, "relu", [tensor], {}, [], 0, 0, True, 0, False)
+    emitted = ir.emit(graph, "relu", [tensor], {}, [], 0, 0, True, 0, False, False)
     assert isinstance(emitted, _records.Emitted)
     assert [type(output) for output in emitted.outputs] == [_records.NewTensor]
     assert ir.tensor(emitted.outputs[0].id).producer == emitted.op

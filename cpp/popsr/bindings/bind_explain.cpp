@@ -5,6 +5,7 @@
 
 #include "popsr/analysis/explain/drift.h"
 #include "popsr/analysis/explain/explain.h"
+#include "popsr/analysis/gradients/missing_sum.h"
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/error.h"
 #include "popsr/base/threads/deep_stack.h"
@@ -99,6 +100,26 @@ std::optional<Partition> pending(Explainer& self, TensorId id, std::optional<std
   return pending ? std::optional(to_partition(self, *pending)) : std::nullopt;
 }
 
+/// The partition in the table of the program.
+PartitionId own_partition(Explainer& self, const Partition& partition) {
+  POPSR_CHECK(partition.replicas() == ir_of(self).replication());
+  const auto labels = partition.labels();
+  return ir_of(self).partitions().from_keys(std::vector<std::uint64_t>(labels.begin(), labels.end()));
+}
+
+std::optional<Record<"MissingSumInfo">> describe(const std::optional<MissingSum>& sum) {
+  if (!sum) return std::nullopt;
+  return Record<"MissingSumInfo">::of(sum->made, sum->gradient, optional_id(sum->used),
+                                      optional_id(sum->nonlinear));
+}
+
+std::optional<Record<"MissingSumInfo">> missing_sum_of(Explainer& self, TensorId id,
+                                                       const Partition& declared) {
+  self.flow().facts().check_fresh();
+  return describe(
+      missing_sum(self.flow().facts(), checked_tensor(ir_of(self), id), own_partition(self, declared)));
+}
+
 std::vector<Record<"ContextInfo">> contexts(Explainer& self, GraphId graph) {
   std::vector<Record<"ContextInfo">> result;
   for (const ContextId id : self.flow().facts().contexts(checked_graph(ir_of(self), graph))) {
@@ -174,6 +195,11 @@ class ExplanationHandle {
                                         step.s, to_partition(explainer_, step.fact), step.text));
     }
     return steps;
+  }
+
+  std::optional<Record<"MissingSumInfo">> missing_sum(const Partition& declared) const {
+    explainer_.flow().facts().check_fresh();
+    return describe(popsr::missing_sum(explainer_.flow(), explanation_, own_partition(explainer_, declared)));
   }
 
  private:
@@ -277,7 +303,8 @@ void bind_explain(py::module_& m) {
       .def_property_readonly("suggestion",
                              [](const ExplanationHandle& self) { return self.get().suggestion; })
       .def("text", &ExplanationHandle::text)
-      .def("steps", &ExplanationHandle::steps);
+      .def("steps", &ExplanationHandle::steps)
+      .def("missing_sum", &ExplanationHandle::missing_sum, py::arg("declared"));
   py::class_<DriftHandle> drift(m, "Drift");
   guard(drift)
       .def_property_readonly("variable", [](const DriftHandle& self) { return self.get().variable; })
@@ -303,6 +330,7 @@ void bind_explain(py::module_& m) {
       .def("fact", &fact, py::arg("id"), py::arg("time"), py::arg("context"))
       .def("contexts", &contexts, py::arg("graph"))
       .def("pending", &pending, py::arg("tensor"), py::arg("time"), py::arg("context"))
+      .def("missing_sum", &missing_sum_of, py::arg("tensor"), py::arg("declared"))
       .def("context_at", &context_at, py::arg("tensor"), py::arg("calls"))
       .def("explain", &explain, py::arg("id"), py::arg("time"), py::arg("context"), py::arg("r"),
            py::arg("s"))

@@ -57,6 +57,10 @@ std::optional<ReplicaGrouping> collective_groups(const Ir& ir, const Op& op) {
                                                : group_of(ir, op);
 }
 
+bool OpDef::is_linear() const {
+  return moves() || numerics.linear != Linear::kNone || replicas.collective != Collective::kNone;
+}
+
 bool OpDef::has_rule() const {
   return replicas.partition != meet_of_inputs ||
          (kernel.collective == nullptr && program.remote != Remote::kStores);

@@ -149,6 +149,16 @@ enum class Peers : std::uint8_t {
   kGroup,  ///< Members of its group in attribute kGroup; all replicas if that is absent.
   kAll
 };
+/// Inputs in which outputs are linear while the other inputs stay.
+enum class Linear : std::uint8_t {
+  kNone,
+  kMove,   ///< All: output 0 holds the elements of input 0, and no others, in another form or dtype.
+  kSum,    ///< All: each output is a sum of inputs, with signs.
+  kAll,    ///< All together.
+  kEach,   ///< Each of them alone: a product.
+  kFirst,  ///< The first one alone: a quotient.
+  kChoice  ///< All but the first one, which chooses.
+};
 enum class NoGrad : std::uint8_t { kStops, kThrows };
 /// Function that a group, attribute kGroup, computes from its members' values of input 0.
 enum class Collective : std::uint8_t {
@@ -267,7 +277,8 @@ struct MemoryAspect {
 struct NumericAspect {
   Rounding rounding = Rounding::kNone;
   bool random = false;  ///< True if the op draws random numbers.
-  bool linear = false;  ///< True if each output is a sum of inputs, with signs. Not set for moves of data.
+  /// Inputs in which outputs are linear. Not set for collectives, and where `same_bytes` says it.
+  Linear linear = Linear::kNone;
   /// Index of the input of labels; labels out of range are added to BlockRun::invalid_labels.
   std::optional<std::size_t> labels = {};
   /// True if an element of output 0 depends only on the same elements of inputs of its shape and on inputs of
@@ -295,7 +306,7 @@ struct ProgramAspect {
 
 inline constexpr NumericAspect kRoundsOnce{.rounding = Rounding::kOnce};
 inline constexpr NumericAspect kPointwise{.rounding = Rounding::kOnce, .pointwise = true};
-inline constexpr NumericAspect kLinear{.rounding = Rounding::kOnce, .linear = true};
+inline constexpr NumericAspect kLinear{.rounding = Rounding::kOnce, .linear = Linear::kSum};
 
 struct OpDef {
   std::string_view name;
@@ -316,6 +327,12 @@ struct OpDef {
   const InputDef& input(std::size_t index) const { return inputs[std::min(index, inputs.size() - 1)]; }
   bool influences(std::size_t index) const { return input(index).influences; }
   bool is_pointwise() const { return kernel.elementwise.has_value() || numerics.pointwise; }
+  /// True if output 0 holds the elements of input 0, and no others, in another form or dtype.
+  bool moves() const { return numerics.linear == Linear::kMove || memory.same_bytes; }
+  /// True if each output is a sum of inputs, with signs.
+  bool sums() const { return numerics.linear == Linear::kSum || moves(); }
+  /// True if outputs are linear in some of the inputs while the others stay; of collectives, those that add.
+  bool is_linear() const;
   /// True if the op defines its own partition rule, or needs none. Without one, an op that reads other
   /// replicas or stored values counts as equal nowhere, since the default rule does not cover these.
   bool has_rule() const;

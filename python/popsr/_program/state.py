@@ -40,6 +40,7 @@ class Context:
         self._stochastic: tuple[bool, ...] = (True,)
         self._ipu_id: int | None = None
         self._io_tile_set = False
+        self._derivative = False
         self._op_hooks = OpHooks()
         self._frame_offset = 0
         self._location: tuple[str, int] | None = None

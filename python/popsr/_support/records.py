@@ -29,6 +29,7 @@ __all__ = [
     "LintInfo",
     "MemoryStep",
     "MemoryTimeline",
+    "MissingSumInfo",
     "NewTensor",
     "OpSchema",
     "Outlined",
@@ -265,6 +266,15 @@ class ElementwiseSchema(TypedDict):
     flops: int
 
 
+class MissingSumInfo(NamedTuple):
+    """A gradient that is used as if it were whole, by numbers of ops and of its tensor; see missing_sum.h."""
+
+    made: int
+    gradient: int
+    used: int | None
+    nonlinear: int | None
+
+
 class OpSchema(TypedDict):
     """An op as the registry declares it."""
 
@@ -276,6 +286,9 @@ class OpSchema(TypedDict):
     view: bool
     rounding: bool
     random: bool
+    linear: bool
+    moves: bool
+    pointwise: bool
     has_grad: bool
     grad_throws: bool
     gradient: Literal["yes", "zeros", "error", "none"]

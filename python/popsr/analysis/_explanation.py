@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal, cast
 
 from popsr import _core
 from popsr._program.op import Op
-from popsr._support.records import StepKind
+from popsr._support.records import MissingSumInfo, StepKind
 from popsr._support.text.entry_points import public
 from popsr._support.text.html import Row
 from popsr.analysis._axes import ReplicaAxes, named_groups
@@ -151,6 +151,10 @@ class Explanation:
     def suggestion(self) -> str:
         """A change that would make them equal; empty when they are."""
         return self._found.suggestion
+
+    def _missing_sum(self, declared: Partition) -> MissingSumInfo | None:
+        """The gradient of a marked backward pass on the path; None without one."""
+        return self._found.missing_sum(declared)
 
     def __str__(self) -> str:
         return self._text

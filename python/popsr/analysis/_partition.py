@@ -14,6 +14,7 @@ from popsr._program.op import Op
 from popsr._program.streams import HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.host.arguments import is_a, read_a, read_choice, read_int, read_items, read_mapping
+from popsr._support.records import MissingSumInfo
 from popsr._support.text.entry_points import public
 from popsr._support.text.replica_sets import agreement_text, groups_text
 from popsr._support.text.shown import shown
@@ -179,6 +180,10 @@ class PartitionAnalysis(Summarised, ProgramAnalysis):
         id_ = self._tensor("pending", t)
         when = self._time("pending", id_, before, after, time)
         return self._explainer.pending(id_, when, self._context(id_, context))
+
+    def _missing_sum(self, t: Tensor, declared: Partition) -> MissingSumInfo | None:
+        """The gradient of a marked backward pass through which a value differs inside groups; None without one."""
+        return self._explainer.missing_sum(self._tensor("pending", t), declared)
 
     def contexts(self, graph: Graph) -> tuple[CallContext, ...]:
         """The contexts in which a graph runs; none when nothing calls it.

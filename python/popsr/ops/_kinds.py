@@ -1,39 +1,32 @@
 """Kinds of ops by how their results depend on an operand, for readers of programs."""
 
-__all__ = ["ADDITIVE", "FACTORS", "LINEAR", "MOVES", "PASSING", "POINTWISE", "REDUCTIONS", "SCALES"]
+from popsr import _core
 
-MOVES = frozenset(["identity", "cast", "reshape", "transpose", "squeeze", "flatten", "expand"])
+__all__ = [
+    "ADDITIVE",
+    "ELEMENTWISE",
+    "EXCHANGES",
+    "FOLDS",
+    "LINEAR",
+    "MOVES",
+    "POINTWISE",
+    "REDUCTIONS",
+    "SCALES",
+]
+
+_SCHEMAS = _core.op_schemas()
+
+MOVES = frozenset(each["name"] for each in _SCHEMAS if each["moves"])
 """Ops whose result holds the elements of its operand and no others, in another form."""
+
+LINEAR = frozenset(each["name"] for each in _SCHEMAS if each["linear"])
+"""Ops whose result is linear in some of the operands while the others stay."""
 
 SCALES = frozenset(["mul", "div"])
 """Ops that multiply by a number if one of their operands is a constant."""
 
 ADDITIVE = frozenset(["add", "sub", "accumulate_", "concat", "where"])
 """Ops whose result is a multiple of another value only if all their operands are, by the same factor."""
-
-FACTORS = SCALES | {"matmul", "conv", "where"}
-"""Ops whose result is linear in one of its operands while the other one is the same."""
-
-LINEAR = (
-    MOVES
-    | FACTORS
-    | frozenset(
-        [
-            "slice",
-            "concat",
-            "pad",
-            "negate",
-            "scale",
-            "add",
-            "sub",
-            "scaled_add",
-            "sum",
-            "mean",
-            "replicated_all_reduce",
-        ]
-    )
-)
-"""Ops whose result is linear in its operands, of ``FACTORS`` in one of them."""
 
 POINTWISE = (
     MOVES
@@ -59,5 +52,13 @@ POINTWISE = (
 REDUCTIONS = frozenset(["replicated_all_reduce", "replicated_reduce_scatter"])
 """Ops whose result is a reduction over replicas."""
 
-PASSING = frozenset(["copy_var_update_", "call", "repeat", "conditional"])
-"""Ops that store a value, or run graphs that are analysed by themselves."""
+FOLDS = frozenset(["max", "min", "sum"])
+"""Ops whose result over parts is made of those of the parts by the same op."""
+
+EXCHANGES = frozenset(
+    ["replicated_permute", "replicated_all_to_all", "replicated_all_gather", "replicated_broadcast"]
+)
+"""Ops whose results are parts of what other replicas have."""
+
+ELEMENTWISE = (POINTWISE | {"exp", "tanh"}) - MOVES
+"""Ops whose result is at the place of their operand, where all have the shape of one."""

@@ -12,7 +12,6 @@ pytest.importorskip("jax")
 from dataclasses import replace
 
 from popsr.bridge._advice._edited import can_copy, edited
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.errors import OutOfStepError
 from popsr.testing import assert_in_step
 from tests_py.bridge.advice.drawing import Recipe, drawn, read
@@ -61,7 +60,7 @@ def test_a_copy_is_the_program() -> None:
     assert can_copy(step.ir)
     copied = edited(step, ())
     assert copied.ir._core.print_ir() == step.ir._core.print_ir()
-    assert [*Derivatives(copied.derivatives)] == [*Derivatives(step.derivatives)]
+    assert copied.derivatives == step.derivatives != frozenset()
 
 
 def test_right_steps_are_those_of_one_replica() -> None:

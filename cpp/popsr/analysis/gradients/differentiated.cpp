@@ -14,8 +14,7 @@ namespace {
 bool moves_data(const Op& op) {
   const KernelAspect& kernel = op.def->kernel;
   const bool computes = kernel.elementwise || kernel.flops != nullptr;
-  return op.def->program.control == Control::kNone && (!computes || op.def->numerics.linear) &&
-         op.inputs.size() <= 2;
+  return op.def->program.control == Control::kNone && (!computes || op.def->sums()) && op.inputs.size() <= 2;
 }
 
 /// True if the output holds the value of its one source on each replica. False for a gather, which may take

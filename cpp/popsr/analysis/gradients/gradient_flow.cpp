@@ -329,6 +329,21 @@ bool GradientFlow::all_shares(TensorId tensor, const std::set<ContextId>* contex
   return true;
 }
 
+std::vector<bool> GradientFlow::holders() const {
+  if (last_.empty()) return {};
+  std::vector<bool> holds(ir_.num_tensors());
+  for (const auto& [context, visits] : last_) {
+    const std::vector<TensorId>& tensors = ir_.graph(facts().context(context).graph).tensors;
+    for (const auto& [caller, visit] : visits) {
+      const std::vector<ShareId>& memory = visit->second.memory;
+      for (std::size_t i = 0; i < memory.size(); ++i) {
+        if (memory[i] != kPlain) holds[tensors[i].index()] = true;
+      }
+    }
+  }
+  return holds;
+}
+
 std::optional<GradientShare> GradientFlow::share(TensorId tensor) const {
   std::optional<GradientShare> common;
   const auto last = [&](const Visit& visit) { return last_share(visit, tensor); };

@@ -71,6 +71,8 @@ class GradientFlow {
 
   /// Findings in program order.
   const std::vector<GradientFinding>& findings() const { return findings_; }
+  /// Flag per tensor: true for memory that holds a gradient, or may, when its graph ends.
+  std::vector<bool> holders() const;
   /// Share of a tensor's last value in its graph; nullopt if it is not a gradient, or not known.
   std::optional<GradientShare> share(TensorId tensor) const;
   /// Selects the value of a tensor after `end` ops of its graph, or its last one; in one context, or in all.

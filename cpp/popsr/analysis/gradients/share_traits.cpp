@@ -16,7 +16,7 @@ ShareTraits::ShareTraits(const OpDef& def)
   const KernelAspect& kernel = def.kernel;
   const bool computes =
       kernel.elementwise || kernel.flops != nullptr || def.numerics.rounding != Rounding::kNone;
-  linear = def.numerics.linear || def.memory.same_bytes || !computes;
+  linear = def.sums() || !computes;
   for (std::size_t i = 0; i < 32 && !def.inputs.empty(); ++i)
     influences |= std::uint32_t{def.influences(i)} << i;
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "popsr/effects/memory.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -16,10 +17,25 @@ bool only_reads(const PartitionAnalysis& facts, const Op& op) {
          facts.contexts(op.graph).size() < 2;
 }
 
-/// True if the program may have lints that need all of it: reads of unwritten memory, and gradients.
-bool has_wide_lints(const Ir& ir) {
-  for (const GraphId graph : ids<GraphId>(ir.num_graphs())) {
-    if (ir.gradient_graph(graph) != nullptr) return true;
+/// True if the op takes a gradient, or is in a gradient graph.
+bool takes_gradients(const Ir& ir, const LintMemory& memory, const Op& op) {
+  bool takes = ir.gradient_graph(op.graph) != nullptr;
+  for (const TensorId input : op.inputs) {
+    if (input == kNone) continue;
+    for_each_root(ir, input, [&](TensorId root) {
+      takes = takes || (root.index() < memory.gradients.size() && memory.gradients[root.index()]);
+    });
+  }
+  return takes;
+}
+
+/// True if the program may have lints that need all of it: reads of unwritten memory; gradients that are wrong,
+/// as what helps is looked for among all groups of the program; and gradient graphs that it lacked before.
+bool has_wide_lints(const Ir& ir, const LintMemory& memory) {
+  if (std::ranges::any_of(memory.lints, [](const Lint& lint) { return lint.code == 10 || lint.code == 11; }))
+    return true;
+  for (std::size_t graph = memory.graphs; graph < ir.num_graphs(); ++graph) {
+    if (ir.gradient_graph(GraphId(graph)) != nullptr) return true;
   }
   return ir.may_have([](const OpDef& def) {
     return def.memory.undefined != nullptr || def.program.remote == Remote::kLoads;
@@ -32,17 +48,18 @@ std::shared_ptr<LintMemory> grown_lints(Explainer& explainer, const LintMemory& 
   const PartitionAnalysis& facts = explainer.flow().facts();
   const Ir& ir = facts.ir();
   // Facts hand on their lints to facts of the same seed rules only.
-  if (!ir.grew_from(memory.epoch, memory.ops) || has_wide_lints(ir)) return nullptr;
+  if (!ir.grew_from(memory.epoch, memory.ops) || has_wide_lints(ir, memory)) return nullptr;
   auto now = std::make_shared<LintMemory>(memory);
   now->grown = true;
   for (; now->ops < ir.num_ops(); ++now->ops) {
     const Op& op = ir.op(OpId(now->ops));
-    if (!only_reads(facts, op)) return nullptr;
+    if (!only_reads(facts, op) || takes_gradients(ir, memory, op)) return nullptr;
     if (!facts.contexts(op.graph).empty()) lint_op(explainer, op, now->lints);
   }
   for (auto& [graph, order] : now->order) {
     if (!order.grow(ir)) return nullptr;
   }
+  now->graphs = ir.num_graphs();
   now->epoch = ir.epoch();
   return now;
 }

@@ -1,5 +1,6 @@
 // Lints of a program, reused for the same program with more ops: added ops that only read existing tensors
-// leave all lints as they are and add their own.
+// leave all lints as they are and add their own. In a program with gradient graphs, so do ops that take no
+// gradient, while all gradients are right.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,10 @@ namespace popsr {
 
 struct LintMemory {
   std::uint64_t epoch = 0;
-  std::size_t ops = 0;
+  std::size_t ops = 0, graphs = 0;
   bool grown = false;                        ///< True if made from the lints of an earlier program.
   std::vector<Lint> lints = {};              ///< Lints, sorted.
+  std::vector<bool> gradients = {};          ///< Flag per tensor: GradientFlow::holders().
   std::map<GraphId, WriteOrder> order = {};  ///< Write order of the graphs that the program reaches.
 };
 

@@ -266,11 +266,13 @@ std::shared_ptr<LintMemory> all_lints(Explainer& explainer, const OrderCheck* ch
   lint_updates(explainer, found->lints);
   lint_reads(explainer, found->lints);
   lint_gradients(explainer, found->lints);
+  found->gradients = explainer.gradients().holders();
   const Ir& ir = explainer.flow().facts().ir();
   const auto* ordered = checked == nullptr ? nullptr : checked->ordered(ir);
   found->order = ordered == nullptr ? lint_order(explainer, found->lints) : *ordered;
   found->epoch = ir.epoch();
   found->ops = ir.num_ops();
+  found->graphs = ir.num_graphs();
   return found;
 }
 

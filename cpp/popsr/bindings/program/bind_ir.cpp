@@ -133,7 +133,8 @@ Record<"NewTensor"> describe_new(const Ir& ir, TensorId id) {
 
 Record<"Emitted"> emit(Ir& ir, GraphId graph, const std::string& op, const Operands& inputs,
                        const Attributes& attrs, std::vector<std::string> output_names, LocationId location,
-                       int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles) {
+                       int sequence, bool allow_stochastic, std::uint32_t ipu, bool io_tiles,
+                       bool derivative) {
   const kernels::FloatEnvironment environment;
   const OpDef& def = ir.registry().at(op);
   std::vector<TensorId> tensors = read_inputs(ir, inputs);
@@ -141,11 +142,22 @@ Record<"Emitted"> emit(Ir& ir, GraphId graph, const std::string& op, const Opera
   const OpId id = ir.emit(checked_graph(ir, graph), op, std::move(tensors),
                           {.attrs = read_attributes(ir, def, attrs),
                            .output_names = std::move(output_names),
-                           .origin = {location, {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute}},
+                           .origin = {.location = location,
+                                      .place = {ipu, io_tiles ? TileSet::kIo : TileSet::kCompute},
+                                      .derivative = derivative},
                            .sequence = static_cast<SequenceMode>(sequence),
                            .allow_stochastic = allow_stochastic});
   return Record<"Emitted">::of(
       id, tuple_of(ir.op(id).outputs, [&ir](TensorId output) { return describe_new(ir, output); }));
+}
+
+/// Ops that are marked as parts of backward passes.
+std::vector<OpId> derivatives_of(const Ir& ir) {
+  std::vector<OpId> found;
+  for (const OpId id : ids<OpId>(ir.num_ops())) {
+    if (ir.op(id).origin.derivative) found.push_back(id);
+  }
+  return found;
 }
 
 /// The sum of the terms, which may need more than 64 bits.
@@ -318,12 +330,12 @@ Record<"Outlined"> outline(Ir& ir, GraphId graph, std::uint32_t first, std::int6
                            bool on_io_tiles) {
   const GraphId id = checked_graph(ir, graph);
   POPSR_CHECK(count >= 1 && first < ir.graph(id).ops.size());
-  Outlined made =
-      GraphEditor(ir).outline(id, first,
-                              {.count = count,
-                               .stem = stem,
-                               .carries = carries,
-                               .origin = {location, {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
+  Outlined made = GraphEditor(ir).outline(
+      id, first,
+      {.count = count,
+       .stem = stem,
+       .carries = carries,
+       .origin = {.location = location, .place = {ipu, on_io_tiles ? TileSet::kIo : TileSet::kCompute}}});
   return Record<"Outlined">::of(made.body, made.op, std::move(made.moved));
 }
 
@@ -430,7 +442,7 @@ void bind_building(py::class_<Ir, Handle>& ir) {
           py::arg("variable"), py::arg("shard_over"), py::arg("name"))
       .def("emit", &emit, py::arg("graph"), py::arg("op"), py::arg("inputs"), py::arg("attrs"),
            py::arg("output_names"), py::arg("location"), py::arg("sequence"), py::arg("allow_stochastic"),
-           py::arg("ipu"), py::arg("io_tiles"))
+           py::arg("ipu"), py::arg("io_tiles"), py::arg("derivative"))
       .def(
           "add_called_input",
           [](Ir& self, GraphId graph, const std::string& name, const std::string& dtype, const Shape& shape,
@@ -553,6 +565,7 @@ void bind_reading(py::class_<Ir, Handle>& ir) {
           "op_place",
           [](const Ir& self, OpId id) { return describe(self.op(checked_op(self, id)).origin.place); },
           py::arg("id"))
+      .def("derivatives", &derivatives_of)
       .def("op_attributes", &attributes_of, py::arg("id"))
       .def("op_inputs", &inputs_of, py::arg("id"))
       .def("op_flops", &flops_of_op, py::arg("id"))

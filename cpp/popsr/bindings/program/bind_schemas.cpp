@@ -113,6 +113,7 @@ Keyed<"OpSchema"> schema_of(const OpDef& def) {
                   "internal"_a = def.program.internal, "effects"_a = effects,
                   "view"_a = def.memory.view != nullptr,
                   "rounding"_a = def.numerics.rounding != Rounding::kNone, "random"_a = def.numerics.random,
+                  "linear"_a = def.is_linear(), "moves"_a = def.moves(), "pointwise"_a = def.is_pointwise(),
                   "has_grad"_a = def.grad.exists(), "grad_throws"_a = def.grad.missing == NoGrad::kThrows,
                   "gradient"_a = gradient_of(def), "differentiated"_a = differentiated(def),
                   "partition"_a = partition_of(def), "collective"_a = def.kernel.collective != nullptr,

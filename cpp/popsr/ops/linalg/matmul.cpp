@@ -176,7 +176,7 @@ std::vector<OpDef> matmul_ops() {
                   .supports_views = matmul_supports_views,
                   .flops = matmul_flops<true>},
        .grad = {.rule = matmul_grad},
-       .numerics = kRoundsOnce},
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kEach}},
       {.name = "matmul_pow2scaled",
        .inputs = {{"lhs", kFloat8}, {"rhs", kFloat8}, log2_scale_input()},
        .attrs = {optional(kAvailableMemory)},

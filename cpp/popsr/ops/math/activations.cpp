@@ -81,7 +81,7 @@ std::vector<OpDef> activations_ops() {
        .infer = same_as_input,
        .kernel = {.eval = eval_scale, .elementwise = ElementwiseOp::kScale},
        .grad = per_input({[](Grad& g) { return g.scale(g.dy(), g.get(kFactor)); }}),
-       .numerics = kRoundsOnce,
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kAll},
        .program = {.internal = true}},
       internal_binary("relu_grad", "t", "dy", elementwise_op<ElementwiseOp::kReluGrad>, Rounding::kNone),
       internal_binary("gelu_grad", "t", "dy", elementwise_op<ElementwiseOp::kGeluGrad>, Rounding::kOnce),

@@ -102,7 +102,7 @@ std::vector<OpDef> cast_ops() {
        .kernel = {.eval = eval_cast},
        .grad = per_input({cast_grad}),
        .memory = {.zeros = cast_zeros},
-       .numerics = {.rounding = Rounding::kOnce, .linear = true, .pointwise = true}},
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kMove, .pointwise = true}},
       {.name = "pow2scale_cast_to_fp8",
        .inputs = {{"t", kFloating}, log2_scale_input()},
        .attrs = {required(kDataType)},

@@ -161,7 +161,8 @@ std::vector<OpDef> comparisons_ops() {
        .infer = infer_where,
        .kernel = {.eval = eval_where, .elementwise = ElementwiseOp::kSelect},
        .grad = per_input({nullptr, [](Grad& g) { return where_grad(g, 1, true); },
-                          [](Grad& g) { return where_grad(g, 2, false); }})},
+                          [](Grad& g) { return where_grad(g, 2, false); }}),
+       .numerics = {.linear = Linear::kChoice}},
   };
 }
 

@@ -78,7 +78,7 @@ std::vector<OpDef> arithmetic_ops() {
        .infer = infer_mul,
        .kernel = elementwise_op<ElementwiseOp::kMul>,
        .grad = {.each = mul_grad},
-       .numerics = kRoundsOnce},
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kEach}},
       {.name = "div",
        .inputs = {{"lhs", kNumbers}, {"rhs", kNumbers}},
        .infer = broadcast_binary,
@@ -86,7 +86,7 @@ std::vector<OpDef> arithmetic_ops() {
        // d(x / y) = dy / y and -dy * (x / y) / y
        .grad = per_input({[](Grad& g) { return g.sum_to_input(0, g.dy() / g.x(1)); },
                           [](Grad& g) { return -g.sum_to_input(1, g.dy() * g.y() / g.x(1)); }}),
-       .numerics = kRoundsOnce},
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kFirst}},
   };
 }
 
@@ -153,10 +153,12 @@ std::vector<OpDef> function_ops() {
   const OpDef exp = unary_op(
       "exp", kFloating, elementwise_op<ElementwiseOp::kExp>, [](Grad& g) { return g.dy() * g.y(); },
       Rounding::kOnce);
+  OpDef negate = unary_op(
+      "negate", kNumbers, elementwise_op<ElementwiseOp::kNegate>, [](Grad& g) { return -g.dy(); },
+      Rounding::kNone);
+  negate.numerics.linear = Linear::kAll;
   return {
-      unary_op(
-          "negate", kNumbers, elementwise_op<ElementwiseOp::kNegate>, [](Grad& g) { return -g.dy(); },
-          Rounding::kNone),
+      negate,
       unary_op(
           "abs", kNumbers, elementwise_op<ElementwiseOp::kAbs>,
           [](Grad& g) {
@@ -222,7 +224,7 @@ std::vector<OpDef> scaled_add_ops() {
                          .kernel = {.eval = eval_scaled_add,
                                     .fusion = scaled_add_fusion,
                                     .elementwise = ElementwiseOp::kScaledAdd},
-                         .numerics = kRoundsOnce};
+                         .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kAll}};
   return {scaled_add, inplace_form(scaled_add, "scaled_add_")};
 }
 

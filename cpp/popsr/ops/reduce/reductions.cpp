@@ -74,6 +74,12 @@ OpDef over_axes(std::string_view name, DTypeSet dtypes, KernelAspect kernel, Inp
           .numerics = kRoundsOnce};
 }
 
+OpDef linear(std::string_view name, KernelAspect kernel, InputGradFn grad) {
+  OpDef def = over_axes(name, kNumbers, kernel, grad);
+  def.numerics.linear = Linear::kAll;
+  return def;
+}
+
 OpDef extreme(std::string_view name, KernelAspect kernel) {
   OpDef def = over_axes(name, kNumbers, kernel, extreme_grad);
   def.infer = infer_selection;
@@ -133,8 +139,8 @@ constexpr KernelAspect kSum{.eval = reduction<ReductionOp::kSum>,
 
 std::vector<OpDef> reductions_ops() {
   return {
-      over_axes("sum", kNumbers, kSum, [](Grad& g) { return broadcast_back(g, g.dy()); }),
-      over_axes("mean", kNumbers, reduction_op<ReductionOp::kMean>, mean_grad),
+      linear("sum", kSum, [](Grad& g) { return broadcast_back(g, g.dy()); }),
+      linear("mean", reduction_op<ReductionOp::kMean>, mean_grad),
       variance(),
       extreme("max", reduction_op<ReductionOp::kMax>),
       extreme("min", reduction_op<ReductionOp::kMin>),

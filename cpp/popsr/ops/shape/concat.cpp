@@ -82,7 +82,8 @@ std::vector<OpDef> concat_ops() {
                .attrs = {optional(kAxis, 0)},
                .infer = infer_concat,
                .kernel = {.eval = eval_concat, .slices = concat_slices},
-               .grad = {.each = concat_grad}};
+               .grad = {.each = concat_grad},
+               .numerics = {.linear = Linear::kAll}};
   OpDef view = concat;
   view.name = "concat_";
   view.kernel = {.eval = eval_view};

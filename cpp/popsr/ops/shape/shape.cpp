@@ -291,7 +291,8 @@ std::vector<OpDef> expand_ops() {
                      .attrs = {required(kShape)},
                      .infer = infer_expand,
                      .kernel = of_view<expand_view>(),
-                     .grad = per_input({expand_grad})};
+                     .grad = per_input({expand_grad}),
+                     .numerics = {.linear = Linear::kMove}};
   OpDef of_gradients = expand;
   of_gradients.name = "broadcast_to";
   of_gradients.program.internal = true;
@@ -311,7 +312,8 @@ std::vector<OpDef> slice_ops() {
        .attrs = lists,
        .infer = infer_slice,
        .kernel = of_view<view_of_slice>(),
-       .grad = per_input({slice_grad})},
+       .grad = per_input({slice_grad}),
+       .numerics = {.linear = Linear::kAll}},
       {.name = "slice_",
        .inputs = {{"t"}},
        .attrs = lists,
@@ -370,7 +372,8 @@ std::vector<OpDef> shape_ops() {
        .attrs = {optional(kPermutation)},
        .infer = infer_transpose,
        .kernel = of_view<transpose_view>(),
-       .grad = per_input({transpose_grad})},
+       .grad = per_input({transpose_grad}),
+       .numerics = {.linear = Linear::kMove}},
       {.name = "reshape",
        .inputs = {{"t"}},
        .attrs = {required(kShape)},

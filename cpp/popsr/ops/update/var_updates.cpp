@@ -279,7 +279,7 @@ std::vector<OpDef> var_updates_ops() {
        .infer = infer_copy,
        .kernel = {.eval = copy_update},
        .memory = {.effects = modifies_t(), .zeros = copy_zeros},
-       .numerics = {.rounding = Rounding::kOnce, .linear = true, .pointwise = true}},
+       .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kSum, .pointwise = true}},
   };
 }
 

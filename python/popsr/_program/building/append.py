@@ -83,6 +83,7 @@ def append_op(
             _context._stochastic[-1],
             device,
             on_io_tiles,
+            _context._derivative,
         )
     except Error as error:
         path = "/".join([*_context._debug_names, op])

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import functools
-import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from typing import Any, Literal, NamedTuple, cast
 
@@ -17,7 +16,6 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Strea
 from popsr._program.tensor import Tensor
 from popsr._support.text.frames import file_and_line
 from popsr.bridge._step.arguments import Argument, Array, Step
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.replicas import ReplicaGrouping
 
 __all__ = ["ORDERED", "Change", "Insertion", "can_copy", "edited", "redeclared"]
@@ -131,15 +129,13 @@ def _copied_step(
     changed = [(each.source, groups[each.path]) for each in step.arguments if each.path in groups]
     variables = {source._id: group for source, group in changed if isinstance(source, Tensor)}
     streams = {source._id: group for source, group in changed if isinstance(source, HostToDeviceStream)}
-    copy = _Copy(step.ir, insertions, variables, streams, op_changes)
+    copy = _Copy(step, insertions, variables, streams, op_changes)
     copy.run()
-    found = sorted(copy.ops[op] for op in Derivatives(step.derivatives) if op in copy.ops)
     changes: dict[str, Any] = {
         "ir": copy.new,
         "arguments": tuple(_declared(_copied(each, copy), groups.get(each.path)) for each in step.arguments),
         "results": tuple(_copied(each, copy) for each in step.results),
         "expected": tuple(_copied(each, copy) for each in step.expected),
-        "derivatives": tuple(_ranges(found)),
         "partial": {copy.tensors[t]: each for t, each in step.partial.items() if t in copy.tensors},
     }
     made: Step = replace(cast("Any", step), **changes)
@@ -150,7 +146,7 @@ class _Copy:
     """A copy that is being made, and the numbers in it by the numbers in the program.
 
     Args:
-        ir: the program.
+        step: the step.
         insertions: what to put in.
         variables: replicas that are given equal values where others are than before, by number.
         fed: the replicas that a stream gives equal values, likewise.
@@ -159,18 +155,17 @@ class _Copy:
 
     def __init__(
         self,
-        ir: Ir,
+        step: Step,
         insertions: Iterable[Insertion],
         variables: Mapping[int, ReplicaGrouping],
         fed: Mapping[int, ReplicaGrouping],
         changes: Mapping[int, Change],
     ) -> None:
         """Without any op."""
-        self.ir, self.core, self._variables, self._fed = ir, ir._core, variables, fed
-        self._changes = changes
-        self.new = Ir(ir.replication_factor)
+        self.ir, self.core, self._variables, self._fed = step.ir, step.ir._core, variables, fed
+        self._derivatives, self._changes = step.derivatives, changes
+        self.new = Ir(step.ir.replication_factor)
         self.tensors: dict[int, int] = {}
-        self.ops: dict[int, int] = {}
         self.streams: dict[int, Stream] = {}
         self._graphs: dict[int, int] = {0: 0}
         self._insertions: dict[int, list[Insertion]] = {}
@@ -265,8 +260,8 @@ class _Copy:
             True,
             place.ipu,
             place.tile_set == "io",
+            op in self._derivatives,
         )
-        self.ops[op] = made.op
         for old, new in zip(outputs, made.outputs, strict=True):
             self.tensors[old] = (
                 new.id if change.factor == 1.0 else self._times(new.id, change.factor, op, graph)
@@ -302,7 +297,7 @@ class _Copy:
         """The result of an op that the program lacks."""
         place = self._place(location)
         made = self.new._core.emit(
-            self._graphs[graph], kind, inputs, attributes, [], place, ORDERED, True, 0, False
+            self._graphs[graph], kind, inputs, attributes, [], place, ORDERED, True, 0, False, False
         )
         return int(made.outputs[0].id)
 
@@ -361,10 +356,3 @@ def _rows_of(values: Array, old: ReplicaGrouping, new: ReplicaGrouping) -> Array
     row_of = {member: number for number, group in enumerate(old.groups) for member in group}
     found: Array = np.stack([rows[row_of[group[0]]] for group in new.groups])
     return found.reshape(found.shape[1:]) if new.num_groups == 1 else found
-
-
-def _ranges(numbers: Sequence[int]) -> Iterable[range]:
-    """Ascending numbers as ranges."""
-    for _, run in itertools.groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0]):
-        found = [number for _, number in run]
-        yield range(found[0], found[-1] + 1)

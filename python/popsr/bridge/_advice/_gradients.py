@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from popsr._program.op import Op
 from popsr.bridge._advice._edited import Insertion, writes_operand
 from popsr.bridge._advice._seeds import is_mean_loss
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.bridge._step.multiples import GradientReductions, Program
 from popsr.replicas import Partition, ReplicaGrouping
 
@@ -77,12 +76,12 @@ def gradient_insertions(proof: Proved) -> list[tuple[Insertion, Sequence[str]]]:
     data that differ. What the reduction is, the other gradients of the backward pass say, else the scale of the loss.
     """
     step = proof.step
-    derivatives = Derivatives(step.derivatives)
+    derivatives = step.derivatives
     entries = _entries(proof, derivatives)
     if not entries:
         return []
     trained = _trained(proof, derivatives)
-    reductions = GradientReductions(step, derivatives)
+    reductions = GradientReductions(step)
     found: list[tuple[Insertion, Sequence[str]]] = []
     for each in entries.values():
         group = _groups_of(proof, each)
@@ -127,7 +126,7 @@ def partial_insertions(proof: Proved) -> list[tuple[Insertion, Sequence[str]]]:
     return found
 
 
-def _entries(proof: Proved, derivatives: Derivatives) -> dict[int, Entry]:
+def _entries(proof: Proved, derivatives: Set[int]) -> dict[int, Entry]:
     """Gradients by number; none if a drifting value differs for another reason too."""
     found: dict[int, Entry] = {}
     differs = _Differs(proof)
@@ -160,7 +159,7 @@ class _Differs:
 
 def _follow(
     differs: _Differs,
-    derivatives: Derivatives,
+    derivatives: Set[int],
     value: ProvedValue,
     made: int,
     found: dict[int, Entry],
@@ -230,7 +229,7 @@ def _grouping(partition: Partition) -> ReplicaGrouping | None:
 
 
 def _reduction(
-    proof: Proved, derivatives: Derivatives, others: Sequence[bool | None], entry: Entry, size: int
+    proof: Proved, derivatives: Set[int], others: Sequence[bool | None], entry: Entry, size: int
 ) -> Literal["mean", "add"] | None:
     """Mean or sum, if the program decides it."""
     if others:
@@ -249,7 +248,7 @@ def data_rows(step: Step) -> set[int]:
     return {each.shape[0] if each.shape else 0 for each in data}
 
 
-def _trained(proof: Proved, derivatives: Derivatives) -> set[Partition]:
+def _trained(proof: Proved, derivatives: Set[int]) -> set[Partition]:
     """Declared groups of the states that depend on a backward pass."""
     core = proof.step.ir._core
     made: set[int] = set()

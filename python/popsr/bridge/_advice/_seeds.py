@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 
 import numpy as np
 
 from popsr._program.ir import Ir
 from popsr.analysis import PartitionAnalysis
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.ops._kinds import MOVES
 from popsr.replicas import Partition
 
@@ -31,7 +30,7 @@ class Uniform:
         derivatives: its backward passes.
     """
 
-    def __init__(self, ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> None:
+    def __init__(self, ir: Ir, facts: PartitionAnalysis, derivatives: Set[int]) -> None:
         """Without any tensor read."""
         self._facts, self._derivatives = facts, derivatives
         self._ir, self._core = ir, ir._core
@@ -110,7 +109,7 @@ _RULES: dict[str, Callable[..., float | None]] = {
 def is_mean_loss(
     ir: Ir,
     facts: PartitionAnalysis,
-    derivatives: Derivatives,
+    derivatives: Set[int],
     gradients: Iterable[int],
     rows: Collection[int],
     size: int,
@@ -134,7 +133,7 @@ def is_mean_loss(
     return bool(seeds) and all(_is_mean(abs(value), shape, rows, size) for value, shape in seeds)
 
 
-def loss_groups(ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> Partition | None:
+def loss_groups(ir: Ir, facts: PartitionAnalysis, derivatives: Set[int]) -> Partition | None:
     """Replicas over which losses are reduced: backward passes begin with all-reduces of a number; None without one."""
     uniform, core = Uniform(ir, facts, derivatives), ir._core
     found: Partition | None = None
@@ -149,7 +148,7 @@ def loss_groups(ir: Ir, facts: PartitionAnalysis, derivatives: Derivatives) -> P
 
 
 def _seeds(
-    ir: Ir, derivatives: Derivatives, gradients: Iterable[int], uniform: Uniform
+    ir: Ir, derivatives: Set[int], gradients: Iterable[int], uniform: Uniform
 ) -> Iterator[tuple[float, tuple[int, ...]]]:
     """Numbers that backward passes begin with, and the shape in which they meet a value of the forward pass."""
     core = ir._core

@@ -14,7 +14,6 @@ from popsr.analysis._axes import shown_axes
 from popsr.bridge._advice._edited import Insertion, can_copy, edited
 from popsr.bridge._advice._gradients import Proved, data_rows, gradient_insertions, partial_insertions
 from popsr.bridge._advice._seeds import is_mean_loss, loss_groups
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.bridge._step.paths import named_paths
 from popsr.errors import Error
 
@@ -185,7 +184,7 @@ def is_whole_loss(proof: Proved) -> bool:
     apart = [each for each in data if each.num_blocks > 1]
     if not apart:
         return True
-    derivatives = Derivatives(step.derivatives)
+    derivatives = step.derivatives
     groups = loss_groups(step.ir, proof.facts, derivatives)
     if groups is None or any(groups.join(each).num_blocks > 1 for each in apart):
         return False

@@ -11,8 +11,8 @@ from popsr._support.text.one_line import one_line
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._step.arguments import Step
-from popsr.bridge._step.derivatives import scope_of
 from popsr.bridge._step.paths import named_paths, named_patterns
+from popsr.bridge._step.pending import scope_of
 from popsr.bridge._step.values import Cause, ProvedValue, scope_in_words
 from popsr.replicas import Partition
 

@@ -27,7 +27,6 @@ from popsr.bridge._proof.proof_record import record_of
 from popsr.bridge._proof.suspicion import SUSPICIOUS, Redundancy
 from popsr.bridge._same import HEADER, Sameness, cells, sameness_of
 from popsr.bridge._step.arguments import Argument, Step
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.bridge._step.multiples import multiples
 from popsr.bridge._step.values import Cause, ProvedValue, SourceLine, proved_result, proved_state
 from popsr.errors import UnknownNameError
@@ -64,14 +63,13 @@ class Proof(Judged):
     @functools.cached_property
     def lints(self) -> tuple[Lint, ...]:
         """All that the analysis finds suspicious, and gradients whose sum is missing or does not fit the others'."""
-        derivatives = Derivatives(self.step.derivatives)
         redundancy = self._redundancy
         found = (
             redundancy.in_words(lint) for lint in self.facts.warnings if not redundancy.is_of_backward(lint)
         )
         drifting = (each.pending_lint for each in (*self.states, *self.results))
         pending = (lint for lint in drifting if lint is not None)
-        return (*map(self._named, found), *pending, *map(self._named, multiples(self.step, derivatives)))
+        return (*map(self._named, found), *pending, *map(self._named, multiples(self.step)))
 
     def _named(self, lint: Lint) -> Lint:
         """The lint with the names of axes in its text."""
@@ -79,7 +77,7 @@ class Proof(Judged):
 
     @functools.cached_property
     def _redundancy(self) -> Redundancy:
-        return Redundancy(self.step, Derivatives(self.step.derivatives))
+        return Redundancy(self.step)
 
     @property
     def ok(self) -> bool:

@@ -10,7 +10,6 @@ from popsr._program.op import Op
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._step.arguments import Step
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.bridge._step.multiples import Program, Reduction
 from popsr.ops._kinds import LINEAR, REDUCTIONS
 
@@ -23,8 +22,6 @@ WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean":
 WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
 _WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
-_MOVED = LINEAR | REDUCTIONS | {"replicated_all_gather"}
-"""Ops behind which a gradient still is one."""
 
 
 class Redundancy:
@@ -32,12 +29,11 @@ class Redundancy:
 
     Args:
         step: the step.
-        derivatives: the ops of its backward passes.
     """
 
-    def __init__(self, step: Step, derivatives: Derivatives) -> None:
+    def __init__(self, step: Step) -> None:
         """Nothing is looked at before the first question."""
-        self._step, self._derivatives = step, derivatives
+        self._step, self._derivatives = step, step.derivatives
 
     def is_of_backward(self, lint: Lint) -> bool:
         """True for a sum that a framework's backward pass takes, and that is right with what the step makes of it.
@@ -169,7 +165,7 @@ class Redundancy:
                 return True
             if each not in seen:
                 seen.add(each)
-                left += _producers(self._program, each) if self._program.kinds[each] in _MOVED else []
+                left += _producers(self._program, each) if self._program.kinds[each] in LINEAR else []
         is_gradient = not self._derivatives or any(each in self._derivatives for each in seen)
         return is_gradient and any(self._program.kinds[each] in REDUCTIONS for each in seen)
 

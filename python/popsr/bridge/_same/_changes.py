@@ -18,7 +18,6 @@ from popsr.bridge._same._place import place_shown
 from popsr.bridge._same._suspects import Partial, Suspect, Suspects
 from popsr.bridge._same._values import called_at
 from popsr.bridge._step.arguments import Step
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.ops._kinds import REDUCTIONS, SCALES
 from popsr.replicas import ReplicaGrouping
 
@@ -57,7 +56,7 @@ class Changes:
         """Without any change made."""
         self._many, self._one, self._suspects = many, one, suspects
         self._core, self._axes = many.ir._core, axes_of(many)
-        self._derivatives = {*Derivatives(many.derivatives)}
+        self._derivatives = many.derivatives
         self._sites, self._their_sites = _Sites(many), _Sites(one)
 
     def all(self) -> Iterator[Tried]:

@@ -278,7 +278,7 @@ class Step(Protocol):
         """Values inside that the step takes for equal in groups."""
 
     @property
-    def derivatives(self) -> tuple[range, ...]:
+    def derivatives(self) -> frozenset[int]:
         """Numbers of the ops of backward passes."""
 
     @property

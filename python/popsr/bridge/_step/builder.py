@@ -68,9 +68,7 @@ class StepBuilder:
         self._results: dict[str, Result] = {}
         self._updates: dict[str, Tensor] = {}
         self._inside: contextlib.ExitStack | None = None
-        self._derivatives: list[range] = []
         self._partial: dict[int, Partition] = {}
-        self._in_derivative = False
         self._within = ""
         self.axes: ReplicaAxes | None = None
         """Names of the axes that replicas lie along."""
@@ -333,24 +331,14 @@ class StepBuilder:
     @property
     def in_derivative(self) -> bool:
         """True inside ``derivative``."""
-        return self._in_derivative
+        return _context._derivative
 
-    @contextlib.contextmanager
-    def derivative(self) -> Iterator[None]:
-        """Inside, ops are part of a backward pass: what they make are derivatives of values of this replica."""
-        if self._in_derivative:
-            yield
-            return
-        first, self._in_derivative = self._ir._core.num_ops, True
-        try:
-            yield
-        finally:
-            self._in_derivative = False
-            last = self._ir._core.num_ops
-            if self._derivatives and self._derivatives[-1].stop == first:
-                first = self._derivatives.pop().start
-            if last > first:
-                self._derivatives.append(range(first, last))
+    def derivative(self) -> Setting:
+        """Inside, ops are part of a backward pass: what they make are derivatives of values of this replica.
+
+        The program has marks of these ops, which its analyses start from.
+        """
+        return Setting(lambda: _context._set("_derivative", True))
 
     def partial_sum(self, t: Tensor, grouping: ReplicaGrouping) -> None:
         """Say that a tensor is a sum of which each replica of a group has a part.
@@ -437,7 +425,6 @@ class StepBuilder:
             tuple(self._results.values()),
             self.gaps,
             self._where,
-            tuple(self._derivatives),
             self._partial,
             self.axes,
             tuple(self._hints),

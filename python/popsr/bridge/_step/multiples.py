@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ from popsr._program.op import Op
 from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._step.arguments import Step
-from popsr.bridge._step.derivatives import Derivatives
 from popsr.ops._kinds import MOVES, POINTWISE, SCALES
 from popsr.replicas import Partition
 
@@ -41,8 +40,9 @@ class Reduction(NamedTuple):
     result: int
 
 
-def multiples(step: Step, derivatives: Derivatives) -> tuple[Lint, ...]:
+def multiples(step: Step) -> tuple[Lint, ...]:
     """Lints L11 about gradients that are reduced by another multiple than the others, and means in place of sums."""
+    derivatives = step.derivatives
     if not derivatives and not step.partial:
         return ()
     program = Program(step.ir)
@@ -52,7 +52,7 @@ def multiples(step: Step, derivatives: Derivatives) -> tuple[Lint, ...]:
         for each in found
         if each.mean and step.partial.get(each.operand) == each.group
     ]
-    gradients = [each for each in found if _is_of_gradient(each, program, step, derivatives)]
+    gradients = [each for each in found if _is_of_gradient(each, program, step)]
     for same in _passes(program, derivatives, gradients).values():
         both = {each.operand for each in same if each.mean} & {
             each.operand for each in same if each.mean is False
@@ -229,7 +229,7 @@ class _Passes:
 
 
 def _passes(
-    program: Program, derivatives: Derivatives, gradients: list[Reduction]
+    program: Program, derivatives: Set[int], gradients: list[Reduction]
 ) -> dict[tuple[int, Partition], list[Reduction]]:
     """Reductions over the same groups of gradients of the same backward pass."""
     passes = _Passes(program, derivatives) if len(gradients) > 1 else None
@@ -240,9 +240,9 @@ def _passes(
     return found
 
 
-def _is_of_gradient(each: Reduction, program: Program, step: Step, derivatives: Derivatives) -> bool:
+def _is_of_gradient(each: Reduction, program: Program, step: Step) -> bool:
     """True for a reduction of a gradient that states are updated with."""
-    return program.producer(each.operand) in derivatives and bool(program.states(step, each))
+    return program.producer(each.operand) in step.derivatives and bool(program.states(step, each))
 
 
 class GradientReductions:
@@ -250,17 +250,16 @@ class GradientReductions:
 
     Args:
         step: the step.
-        derivatives: its backward passes.
     """
 
-    def __init__(self, step: Step, derivatives: Derivatives) -> None:
+    def __init__(self, step: Step) -> None:
         """Reductions of all gradients that states are updated with."""
         self._program = program = Program(step.ir)
-        self._passes = _Passes(program, derivatives)
+        self._passes = _Passes(program, step.derivatives)
         self._found = [
             each
             for each in program.reductions()
-            if each.op not in derivatives and _is_of_gradient(each, program, step, derivatives)
+            if each.op not in step.derivatives and _is_of_gradient(each, program, step)
         ]
 
     def like(self, gradient: int, groups: Partition) -> list[bool | None]:
@@ -278,7 +277,7 @@ class GradientReductions:
         ]
 
 
-def _reduced_loss(program: Program, derivatives: Derivatives, reduction: Reduction) -> int | None:
+def _reduced_loss(program: Program, derivatives: Set[int], reduction: Reduction) -> int | None:
     """The all-reduce that a backward pass begins with, as its loss is reduced over the same groups; else None."""
     seen, left = set(), [program.producer(reduction.operand)]
     while left:

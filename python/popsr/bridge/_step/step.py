@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -33,7 +34,6 @@ class BridgedStep(Summarised):
         results: what it returns, in order.
         gaps: ops that popsr lacks, for which stand-ins are analysed; a step that has some does not run.
         source: the call that made it.
-        derivatives: numbers of the ops that are part of a backward pass, where the importer knows them.
         partial: products of weights that are cut along the dimension that is summed, by number of the tensor: of such
             a sum each replica of a group has a part.
         axes: names of the axes that replicas lie along: of the mesh that the step is written for; None without one.
@@ -54,7 +54,6 @@ class BridgedStep(Summarised):
     results: tuple[Result, ...]
     gaps: tuple[Gap, ...] = ()
     source: str = "bridge"
-    derivatives: tuple[range, ...] = field(default=(), repr=False)
     partial: Mapping[int, Partition] = field(default_factory=dict, repr=False)
     axes: ReplicaAxes | None = field(default=None, repr=False)
     hints: tuple[str, ...] = field(default=(), repr=False)
@@ -66,6 +65,11 @@ class BridgedStep(Summarised):
     smaller: Callable[[Any], Sequence[Smaller] | str | None] | None = field(default=None, repr=False)
     callers: Mapping[int, tuple[str, ...]] = field(default_factory=dict, repr=False)
     _runs: StepRuns = field(default_factory=StepRuns, init=False)
+
+    @functools.cached_property
+    def derivatives(self) -> frozenset[int]:
+        """Numbers of the ops that are part of a backward pass, where the importer knows them."""
+        return frozenset(self.ir._core.derivatives())
 
     @property
     def states(self) -> tuple[Argument, ...]:

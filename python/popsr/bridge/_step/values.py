@@ -13,14 +13,7 @@ from popsr._support.text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._step.arguments import Argument, Result, Step
-from popsr.bridge._step.derivatives import (
-    Derivatives,
-    PendingSum,
-    pending_on_path,
-    pending_sum,
-    producer_of,
-    scope_of,
-)
+from popsr.bridge._step.pending import PendingSum, producer_of, scope_of
 from popsr.dtypes import dtype
 from popsr.replicas import Partition
 
@@ -123,14 +116,13 @@ class ProvedValue:
     @functools.cached_property
     def pending(self) -> PendingSum | None:
         """The gradient through which the difference enters, whose sum over replicas is missing; None without one."""
-        if self.equal or not self._source.derivatives:
+        if self.equal or not self._source.step.derivatives:
             return None
-        facts, derivatives, declared = self._source.facts, self._source.derivatives, self.declared
-        result = self._source.result
-        near = None if result is None else pending_sum(facts, derivatives, result, declared)
-        if near is not None or self.explanation is None:
-            return near
-        return pending_on_path(facts, derivatives, self.explanation, declared)
+        facts, declared, result = self._source.facts, self.declared, self._source.result
+        found = None if result is None else facts._missing_sum(result, declared)
+        if found is None and self.explanation is not None:
+            found = self.explanation._missing_sum(declared)
+        return PendingSum.of(facts.ir, found, declared)
 
     @functools.cached_property
     def pending_lint(self) -> Lint | None:
@@ -171,14 +163,12 @@ class _Source:
 
     Attributes:
         facts: the analysis.
-        derivatives: the ops of backward passes.
         tensor: the value, of a state the variable.
         result: what is written into a state, where the importer says it; of a result the value.
         step: the step that it is of.
     """
 
     facts: PartitionAnalysis
-    derivatives: Derivatives
     tensor: Tensor
     result: Tensor | None
     step: Step
@@ -308,7 +298,7 @@ def _part_of_sum(pending: PendingSum, value: ProvedValue) -> str:
 def proved_state(facts: PartitionAnalysis, step: Step, each: Argument) -> ProvedValue:
     """A state."""
     assert each.tensor is not None
-    source = _Source(facts, Derivatives(step.derivatives), each.tensor, each.result, step)
+    source = _Source(facts, each.tensor, each.result, step)
     proved, declared = (
         _of_held(p, each.held) for p in (facts.partition(each.tensor), each.grouping.partition)
     )
@@ -340,6 +330,6 @@ def proved_result(facts: PartitionAnalysis, step: Step, each: Result, declared: 
     """A result with declared groups."""
     t = each.tensor
     nbytes = t.nelms * t.dtype.as_numpy().itemsize
-    source = _Source(facts, Derivatives(step.derivatives), t, t, step)
+    source = _Source(facts, t, t, step)
     proved = facts.partition(t)
     return ProvedValue(each.path, t.shape, t.dtype, nbytes, declared, proved, source, sharded=each.sharded)

@@ -121,7 +121,7 @@ OpDef conv_op(std::string_view name, std::string_view first, std::string_view se
           .infer = infer,
           .kernel = kernel,
           .grad = std::move(grad),
-          .numerics = kRoundsOnce};
+          .numerics = {.rounding = Rounding::kOnce, .linear = Linear::kEach}};
 }
 
 OpDef gradient_op(std::string_view name, std::string_view first, std::string_view second,

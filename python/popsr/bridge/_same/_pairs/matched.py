@@ -14,16 +14,9 @@ from popsr.bridge._same._exact import Value
 from popsr.bridge._same._forms import ANY, Form, Grid, Known, digest_of
 from popsr.bridge._same._regions import Integers, Lines, Region, region_of
 from popsr.bridge._same._unrolled import Origin, Unrolled
-from popsr.ops._kinds import MOVES, POINTWISE
+from popsr.ops._kinds import ELEMENTWISE, EXCHANGES, FOLDS, MOVES
 
 __all__ = ["Alone", "Matched", "is_equal"]
-
-_EXCHANGED = frozenset(
-    ["replicated_permute", "replicated_all_to_all", "replicated_all_gather", "replicated_broadcast"]
-)
-"""Ops whose results are parts of what other replicas have."""
-_ELEMENTWISE = (POINTWISE | {"exp", "tanh"}) - MOVES
-"""Ops whose result is at the place of their operand, where all have the shape of one."""
 
 
 def is_equal(a: Any, b: Any) -> bool:
@@ -196,13 +189,13 @@ class Matched:
             return True
         kind, line = self.kind(event), self.line(event)
         operands = self._taken(event, value, replica)
-        if kind in _ELEMENTWISE:
+        if kind in ELEMENTWISE:
             found = (self._region(each, replica) for each, _ in operands)
             parts = (each for each in found if each is not None and not each.is_whole)
             kept = [self.alone.lines.has_at(row, each, kind, line) for each in parts]
             if any(each is not None for each in kept):
                 return all(each is not False for each in kept)
-        if kind in _EXCHANGED or kind in MOVES or (kind == "where" and len(operands) == 1):
+        if kind in EXCHANGES or kind in MOVES or (kind == "where" and len(operands) == 1):
             return bool(operands) and all(itertools.starmap(self.fits_on, operands))
         if self._is_everywhere(value):
             return False  # what all replicas have would be all of it
@@ -213,7 +206,7 @@ class Matched:
 
     def is_of_part(self, event: int) -> bool:
         """True for a sum or maximum of a part, as of the keys that a replica has: later ones may complete it."""
-        if self.kind(event) not in ("max", "min", "sum"):
+        if self.kind(event) not in FOLDS:
             return False
         (value,) = self.operands(event)
         found = (self._region(value, replica) for replica in self._replicas)
