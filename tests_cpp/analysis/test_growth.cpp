@@ -293,7 +293,7 @@ TEST_CASE("growth: one op goes on, in the main graph, in a called one, after wha
 
 /// Lints of the grown program, which are those of a fresh analysis; true if they are made of the ones before.
 bool lints_go_on(std::unique_ptr<PartitionAnalysis>& facts) {
-  facts = PartitionAnalysis::grown(*facts);
+  facts = PartitionAnalysis::grown(*facts, {});
   REQUIRE(facts != nullptr);
   const PartitionAnalysis fresh(facts->ir());
   std::mt19937_64 random(1);
