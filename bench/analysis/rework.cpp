@@ -80,7 +80,7 @@ void time_growth(const std::string& name, Ir& ir, int rounds) {
     std::unique_ptr<PartitionAnalysis> grown;
     const double seconds = seconds_of([&] {
       verify(ir);
-      grown = PartitionAnalysis::grown(*facts);
+      grown = PartitionAnalysis::grown(*facts, {});
     });
     POPSR_CHECK(grown != nullptr);
     std::printf("%s%.7f", round == 0 ? "" : ", ", seconds);
