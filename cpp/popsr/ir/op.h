@@ -22,8 +22,8 @@ struct OpDef;
 struct Origin {
   LocationId location = {};
   Place place = {};  ///< Device placement of the operands, unless the definition says otherwise.
-  /// True if the op is part of a backward pass that another framework made: results are derivatives of values of
-  /// their own replica. Ops of gradient graphs that autodiff makes have no mark (ir/gradient_graph.h).
+  /// True if the op is part of a backward pass that another framework made: results are derivatives of values
+  /// of their own replica. Ops of gradient graphs that autodiff makes have no mark (ir/gradient_graph.h).
   bool derivative = false;
 };
 

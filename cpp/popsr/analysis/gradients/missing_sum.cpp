@@ -71,7 +71,7 @@ MissingSum MissingSums::at(const Op& made, TensorId gradient, const std::vector<
   return sum;
 }
 
-/// True if the result is linear in the operands that differ. Graphs that an op runs are analysed by themselves.
+/// True if the result is linear in the operands that differ. Graphs that an op runs are analysed alone.
 bool MissingSums::is_linear(const Op& op) const {
   if (op.def->program.control != Control::kNone) return true;
   if (op.def->replicas.collective == Collective::kReduce) {

@@ -1,9 +1,10 @@
 // Gradients of which each replica has the part of its own data, and that are used as if they were whole.
 //
-// Claim: a value that is not proved equal in its declared groups depends on the result of an op that is marked
-// as a derivative (Origin::derivative) and that differs there. Each replica has a part of that gradient; the
-// sum over the groups is missing at or before its last use. The search follows the operands that differ from
-// the value back, the nearest ones first, or the path of an explanation, which enters loops and branches.
+// Claim: a value that is not proved equal in its declared groups depends on the result of an op that is
+// marked as a derivative (Origin::derivative) and that differs there. Each replica has a part of that
+// gradient; the sum over the groups is missing at or before its last use. The search follows the operands
+// that differ from the value back, the nearest ones first, or the path of an explanation, which enters loops
+// and branches.
 // Cost: O(ops between the gradient and the value).
 #pragma once
 

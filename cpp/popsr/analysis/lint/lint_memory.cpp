@@ -29,8 +29,9 @@ bool takes_gradients(const Ir& ir, const LintMemory& memory, const Op& op) {
   return takes;
 }
 
-/// True if the program may have lints that need all of it: reads of unwritten memory; gradients that are wrong,
-/// as what helps is looked for among all groups of the program; and gradient graphs that it lacked before.
+/// True if the program may have lints that need all of it: reads of unwritten memory; gradients that are
+/// wrong, as what helps is looked for among all groups of the program; and gradient graphs that it lacked
+/// before.
 bool has_wide_lints(const Ir& ir, const LintMemory& memory) {
   if (std::ranges::any_of(memory.lints, [](const Lint& lint) { return lint.code == 10 || lint.code == 11; }))
     return true;
