@@ -72,7 +72,7 @@ def train(model: Any, optimizer: Any, steps: int, spoil: Callable[[int], None], 
 
 def quiet_job(every: int, **options: Any) -> Any:
     model, optimizer = made()
-    with guard(model, optimizer, every=every, timeout=20, **options) as g:
+    with guard(model, optimizer, every=every, timeout=120, **options) as g:
         train(model, optimizer, 5, lambda _: None)
     checked = g.check()
     return bool(checked), str(checked), sorted(checked.compared), checked.left_out
@@ -88,7 +88,7 @@ def flipped(what: str, rank: int, element: int, bit: int) -> Any:
             of = {"parameter": inner.outer.weight, "buffer": inner.scale, "state": state["exp_avg"]}
             flip(of[what], element, bit)
 
-    with guard(model, optimizer, every=2, timeout=20):
+    with guard(model, optimizer, every=2, timeout=120):
         train(model, optimizer, 40, spoil)
 
 
@@ -97,33 +97,33 @@ def nan_payload() -> Any:
     model.module.scale.fill_(float("nan"))
     if dist.get_rank() == 1:
         flip(model.module.scale, 7, 0)
-    guard(model, optimizer, timeout=20).check()
+    guard(model, optimizer, timeout=120).check()
 
 
 def other_rate() -> Any:
     model, optimizer = made()
     optimizer.param_groups[0]["lr"] = 0.01 if dist.get_rank() != 3 else 0.02
-    guard(model, optimizer, timeout=20).check()
+    guard(model, optimizer, timeout=120).check()
 
 
 def gradients_and_generators(differ: bool) -> Any:
     model, optimizer = made()
     train(model, optimizer, 1, lambda _: None)
     torch.manual_seed(dist.get_rank() if differ else 0)
-    checked = guard(model, optimizer, gradients=True, rng=True, timeout=20).check()
+    checked = guard(model, optimizer, gradients=True, rng=True, timeout=120).check()
     return [each for each in checked.compared if each.endswith(".grad") or each == "rng.cpu"]
 
 
 def batches(shared: bool, declared: Any = "none") -> Any:
     model, optimizer = made()
-    with guard(model, optimizer, every=2, batch=declared, timeout=20):
+    with guard(model, optimizer, every=2, batch=declared, timeout=120):
         train(model, optimizer, 4, lambda _: None, shared=shared)
     return "agree"
 
 
 def batches_in_pairs(right: bool) -> Any:
     model, optimizer = made(adam=False)
-    g = guard(model, optimizer, every=1, batch="{0,1}{2,3}", timeout=20)
+    g = guard(model, optimizer, every=1, batch="{0,1}{2,3}", timeout=120)
     g.batch(torch.full((2,), dist.get_rank() // (2 if right else 3)))
     g()
     return "agree"
@@ -133,12 +133,12 @@ def other_values() -> Any:
     model, optimizer = made()
     if dist.get_rank() == 3:
         model.module.register_buffer("more", torch.ones(2))
-    guard(model, optimizer, timeout=20).check()
+    guard(model, optimizer, timeout=120).check()
 
 
 def values_change(on_all: bool) -> Any:
     model, optimizer = made()
-    g = guard(model, optimizer, timeout=20)
+    g = guard(model, optimizer, timeout=120)
     g.check()
     if on_all or dist.get_rank() == 1:
         model.module.more = nn.Parameter(torch.ones(2, dtype=torch.bfloat16))
@@ -149,19 +149,19 @@ def other_shape() -> Any:
     model, optimizer = made()
     if dist.get_rank() == 2:
         model.module.scale = torch.ones(5, 3)
-    guard(model, optimizer, timeout=20).check()
+    guard(model, optimizer, timeout=120).check()
 
 
 def on_meta() -> Any:
     model, optimizer = made()
     if dist.get_rank() == 1:
         model.module.scale = torch.ones(3, 5, device="meta")
-    guard(model, optimizer, timeout=20).check()
+    guard(model, optimizer, timeout=120).check()
 
 
 def other_steps() -> Any:
     model, optimizer = made()
-    g = guard(model, optimizer, every=5, timeout=20)
+    g = guard(model, optimizer, every=5, timeout=120)
     for _ in range(4 if dist.get_rank() else 3):
         g()
     g.check()
@@ -169,7 +169,7 @@ def other_steps() -> Any:
 
 def skipped() -> Any:
     model, optimizer = made()
-    g = guard(model, optimizer, timeout=1)
+    g = guard(model, optimizer, timeout=5)
     g.check()
     store = dist.distributed_c10d._get_default_store()
     if dist.get_rank() == 2:
@@ -185,7 +185,7 @@ def dies() -> Any:
     import os
 
     model, optimizer = made()
-    g = guard(model, optimizer, timeout=20)
+    g = guard(model, optimizer, timeout=120)
     g.check()
     if dist.get_rank() == 2:
         os._exit(3)
@@ -204,21 +204,21 @@ def half_of_the_ranks(spoil: bool) -> Any:
     model = Model()
     if spoil and dist.get_rank() == 3:
         flip(model.scale, 0, 3)
-    return str(guard(model, group=group, timeout=20).check())
+    return str(guard(model, group=group, timeout=120).check())
 
 
 def destroyed() -> Any:
     group, _ = dist.new_subgroups(2)
-    g = guard(Model(), group=group, timeout=20)
+    g = guard(Model(), group=group, timeout=120)
     dist.destroy_process_group(group)
     g.check()
 
 
 def wrong_order(what: str) -> Any:
     model, optimizer = made()
-    g = guard(model, optimizer, timeout=20)
+    g = guard(model, optimizer, timeout=120)
     if what == "no optimiser":
-        guard(model, timeout=20).__enter__()
+        guard(model, timeout=120).__enter__()
     if what == "batch":
         g.batch(torch.ones(1))
     with g:
@@ -233,7 +233,7 @@ def warned() -> Any:
         flip(model.module.scale, 2, 5)
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        checked = guard(model, optimizer, on_drift="warn", timeout=20).check()
+        checked = guard(model, optimizer, on_drift="warn", timeout=120).check()
     return bool(checked), [str(each.message) for each in seen if "guard" in str(each.message)]
 
 
@@ -241,7 +241,7 @@ def saved(folder: str) -> Any:
     model, optimizer = made()
     if dist.get_rank() == 0:
         flip(model.module.scale, 2, 5)
-    guard(model, optimizer, on_drift="save", folder=folder, timeout=20).check()
+    guard(model, optimizer, on_drift="save", folder=folder, timeout=120).check()
 
 
 def declared(groups: Any, spoil: int | None = None) -> Any:
@@ -250,7 +250,7 @@ def declared(groups: Any, spoil: int | None = None) -> Any:
     model.scale += dist.get_rank() // 2
     if dist.get_rank() == spoil:
         flip(model.scale, 14, 31)
-    checked = guard(model, groups=groups, timeout=20).check()
+    checked = guard(model, groups=groups, timeout=120).check()
     return sorted(checked.compared), checked.left_out
 
 
@@ -259,10 +259,10 @@ def on_mesh_axes() -> Any:
     torch.manual_seed(0)
     model = Model()
     model.scale += dist.get_rank() % 2
-    checked = guard(model, mesh=mesh, groups={"scale": "dp"}, timeout=20).check()
+    checked = guard(model, mesh=mesh, groups={"scale": "dp"}, timeout=120).check()
     assert "scale" in checked.compared
     flip(model.scale, dist.get_rank() // 3, 20)
-    guard(model, mesh=mesh, groups={"scale": "dp"}, timeout=20).check()
+    guard(model, mesh=mesh, groups={"scale": "dp"}, timeout=120).check()
 
 
 def sharded(spoil: bool, names: tuple[str, ...] = ("dp", "shard")) -> Any:
@@ -281,7 +281,7 @@ def sharded(spoil: bool, names: tuple[str, ...] = ("dp", "shard")) -> Any:
 
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
-        with guard(model, optimizer, every=1, timeout=20) as g:
+        with guard(model, optimizer, every=1, timeout=120) as g:
             train(model, optimizer, 4, damage)
     return sorted(g.check().compared), [str(each.message) for each in seen if "guard" in str(each.message)]
 
@@ -294,7 +294,7 @@ def tensor_parallel(spoil: str) -> Any:
     model: Any = nn.Sequential(nn.Linear(8, 16), nn.ReLU(), nn.Linear(16, 6))
     parallelize_module(model, mesh["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
-    with guard(model, optimizer, every=1, timeout=20) as g:
+    with guard(model, optimizer, every=1, timeout=120) as g:
         for step in range(3):
             torch.manual_seed(step)
             optimizer.zero_grad()
@@ -312,7 +312,7 @@ def partial_sum() -> Any:
     mesh = init_device_mesh("cpu", (4,))
     model = nn.Module()
     model.register_buffer("sum", DTensor.from_local(torch.ones(2), mesh, [Partial()]))
-    guard(model, timeout=20).check()
+    guard(model, timeout=120).check()
 
 
 def options(given: dict[str, Any]) -> Any:
@@ -322,12 +322,12 @@ def options(given: dict[str, Any]) -> Any:
 
 def other_groups() -> Any:
     sets = "{0,1}{2,3}" if dist.get_rank() < 2 else "{0,2}{1,3}"
-    guard(Model(), groups=sets, timeout=20).check()
+    guard(Model(), groups=sets, timeout=120).check()
 
 
 def no_batch() -> Any:
     model, optimizer = made(adam=False)
-    guard(model, optimizer, every=1, batch="none", timeout=20)()
+    guard(model, optimizer, every=1, batch="none", timeout=120)()
 
 
 def flat_shards() -> Any:
@@ -344,7 +344,7 @@ def large() -> Any:
         model.table[999, 1400] = 1
         model.table[999, 1999] = -1
         model.table[999, 1998] = -1
-    guard(model, timeout=20).check()
+    guard(model, timeout=120).check()
 
 
 def proved(right: bool) -> Any:
