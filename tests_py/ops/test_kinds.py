@@ -76,7 +76,7 @@ def test_linear_ops_have_a_form() -> None:
 
 @pytest.mark.parametrize("name", LINEAR_FORMS)
 def test_linear_ops_are_linear(name: str) -> None:
-    """Of numbers without rounding: f(x + d) - f(x) = f(d) - f(0)."""
+    """A linear op has f(x + d) - f(x) = f(d) - f(0), for numbers that are not rounded."""
     x, d = np.arange(12, dtype=np.float32).reshape(2, 2, 3) * 4 - 8
     at, both, of_d, of_0 = (_run(LINEAR_FORMS[name], each) for each in (x, x + d, d, np.zeros_like(x)))
     np.testing.assert_array_equal(both - at, of_d - of_0)

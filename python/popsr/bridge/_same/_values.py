@@ -170,35 +170,35 @@ class Sameness(Judged):
         return tuple(each.text for each in self._findings())
 
     def _findings(self) -> tuple[Annotation, ...]:
-        """``problems`` with the line at which the step departs."""
-        place = "" if self.place is None else self.place.location
-        repaired = place if self.repair is None else self.repair.location
-        places = (place, place, repaired)
-        differ = (Annotation("same", text, at) for text, at in zip(self._differences(), places, strict=False))
-        return (*differ, *(Annotation("unknown", each) for each in self._gaps()))
+        """``problems`` with the lines at which the step departs and is mended."""
+        return (*self._differences(), *self._gaps())
 
-    def _differences(self) -> Iterable[str]:
+    def _differences(self) -> Iterable[Annotation]:
         differing = self.differing
         if not differing:
             return
+        place = "" if self.place is None else self.place.location
         most = max(differing, key=lambda each: each.deviation or 0.0)
         names = named_paths([each.path for each in differing])
         by = f"{most.path} {most.reason}" if len(differing) > 1 else most.reason
-        yield f"{names} differ{'s' if len(differing) == 1 else ''} from {self.like} ({self.engine}): {by}"
+        verb = f"differ{'s' if len(differing) == 1 else ''}"
+        yield Annotation("same", f"{names} {verb} from {self.like} ({self.engine}): {by}", place)
         if self.place is not None:
-            yield f"departs from {self.like} at {self.place}"
-        if self.place is not None or self.repair is not None:
-            none = "fix: no single change of those that were tried"
-            yield none if self.repair is None else f"fix, tried: {self.repair}"
+            yield Annotation("same", f"departs from {self.like} at {self.place}", place)
+        if self.repair is not None:
+            yield Annotation("same", f"fix, tried: {self.repair}", self.repair.location)
+        elif self.place is not None:
+            yield Annotation("same", "fix: no single change of those that were tried", place)
 
-    def _gaps(self) -> Iterable[str]:
+    def _gaps(self) -> Iterable[Annotation]:
         reasons: dict[str, list[str]] = {}
         for each in self.unknown:
             reasons.setdefault(each.reason, []).append(each.path)
         for reason, paths in reasons.items():
-            yield f"{named_paths(paths)} unknown, compared with {self.like}: {reason}"
+            yield Annotation("unknown", f"{named_paths(paths)} unknown, compared with {self.like}: {reason}")
         if not self.values:
-            yield f"nothing to compare with {self.like}, got a step without states and results"
+            none = f"nothing to compare with {self.like}, got a step without states and results"
+            yield Annotation("unknown", none)
 
     @property
     def headline(self) -> str:

@@ -65,7 +65,10 @@ def main(argv: Sequence[str]) -> int:
     lines = (*map(_line, report.findings), _summary(report))
     print(
         written(
-            options.format, lambda: "\n".join(lines), lambda: _as_json(report), lambda: _annotations(report)
+            options.format,
+            lambda: "\n".join(lines),
+            lambda: _as_json(report),
+            lambda: map(_annotation, report.findings),
         )
     )
     return 2 if report.unreadable else int(not report.runs)
@@ -109,16 +112,14 @@ def _read(paths: Sequence[Path]) -> _Report:
 
 
 def _line(finding: Finding) -> str:
-    note = "note: " if finding.note else ""
+    found = _annotation(finding)
+    return f"{found.location}: {'note: ' if finding.note else ''}{found.text}"
+
+
+def _annotation(finding: Finding) -> Annotation:
     hint = f"; did you mean {finding.suggestion}?" if finding.suggestion else ""
-    return f"{finding.path}:{finding.line}:{finding.column}: {note}{finding.text}{hint}"
-
-
-def _annotations(report: _Report) -> Iterator[Annotation]:
-    for each in report.findings:
-        hint = f"; did you mean {each.suggestion}?" if each.suggestion else ""
-        place = f"{each.path}:{each.line}:{each.column}"
-        yield Annotation(each.kind, f"{each.text}{hint}", place, "note" if each.note else "error")
+    place = f"{finding.path}:{finding.line}:{finding.column}"
+    return Annotation(finding.kind, f"{finding.text}{hint}", place, "note" if finding.note else "error")
 
 
 def _as_json(report: _Report) -> dict[str, object]:
