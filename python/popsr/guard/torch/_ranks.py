@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import datetime
-import itertools
 import re
 import time
+import weakref
 from typing import Any
 
 from popsr._support.host.frameworks import framework
@@ -17,7 +17,8 @@ __all__ = ["Ranks"]
 
 _POLL = 0.001  # seconds between two looks at a collective that has no wait with an end
 _SOURCE = re.compile(r"^\[[^]]*\] *")
-_numbers = itertools.count()
+_guards: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+"""How many guards a process group has had: all its ranks count alike, whatever else some of them guard."""
 
 
 class Ranks:
@@ -44,7 +45,8 @@ class Ranks:
             )
         self._group = dist.group.WORLD if group is None else group
         self._timeout = timeout
-        self._number, self._count = next(_numbers), 0
+        self._number, self._count = _guards.get(self._group, 0), 0
+        _guards[self._group] = self._number + 1
         self.rank = self._member()
         self.size: int = dist.get_world_size(self._group)
         if self.size < 2:
@@ -148,7 +150,7 @@ class Ranks:
         return f"nothing of rank{'' if len(absent) == 1 else 's'} {', '.join(absent)}"
 
     def _key(self, rank: int) -> str:
-        return f"popsr.guard/{self._number}/{self.globals[0]}/{rank}"
+        return f"popsr.guard/{self._group.group_name}/{self._number}/{rank}"
 
     def _store(self) -> Any:
         return self._dist.distributed_c10d._get_default_store()
