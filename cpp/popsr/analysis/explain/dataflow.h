@@ -111,9 +111,13 @@ class Dataflow {
   std::optional<std::size_t> output(const Value& value) const;
 
   std::vector<Source> sources(const Value& value);
-  /// Op that made all of the value of its own inputs alone; nullptr if it is not that simple. The sources of
-  /// the value are then these inputs, as operand() gives them.
-  const Op* plain_writer(const Value& value) const;
+  /// Op that made all of the value of its own inputs alone, with these inputs. The sources of the value are
+  /// then the inputs, as operand() gives them.
+  struct PlainWriter {
+    const FlatOp* op = nullptr;  ///< nullptr if it is not that simple.
+    std::span<const TensorId> inputs = {};
+  };
+  PlainWriter plain_writer(const Value& value) const;
   /// Value that a plain writer found in one of its inputs: before(), without a look at the tensor.
   Value operand(const Value& value, TensorId input);
 
@@ -133,7 +137,7 @@ class Dataflow {
     std::vector<std::uint32_t> first;  ///< Begin of a storage's range in `writers`, by Tensor::index.
     std::vector<std::int32_t> writers;
     std::map<TensorId, std::vector<std::int32_t>> remote;  ///< Writers of remote entries.
-    std::unordered_map<TensorId, std::uint32_t> entry;     ///< Position in Context::inputs.
+    std::vector<std::uint32_t> entry;  ///< Position in Context::inputs, by Tensor::index; kNone: none.
     std::vector<std::uint32_t> calls;
   };
 
@@ -146,6 +150,9 @@ class Dataflow {
   bool touches(const Value& value, TensorId tensor) const;
   bool writes(const Op& merged, const Value& value) const;
   std::optional<PartId> rest(const Value& value, const std::vector<TensorId>& written);
+  std::uint32_t entry_of(const GraphIndex& graph, TensorId storage) const {
+    return graph.entry[ir().storage_index(storage)];
+  }
   PartitionId entry_fact(const Context& context, TensorId storage, PartId part);
   const std::vector<Nearness>& all_nearness(ContextId context);
   Nearness nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known);
