@@ -320,7 +320,13 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   if (is_viewed(ir(), storage)) return shared_fact(context, storage, time, part);
   const Op& op = writer_at(context.graph, storage, time, part);
   const FactView facts = facts_of(ir(), context, op);
-  for (std::size_t k = op.outputs.size(); k-- > 0;) {
+  if (op.def->program.control != Control::kNone) {
+    const std::span<const Left> left = left_in(op, storage);
+    const auto of_output = [&op](const Left& each) { return each.second < op.outputs.size(); };
+    const auto end = std::ranges::partition_point(left, of_output);
+    if (end != left.begin()) return facts.outputs[std::prev(end)->second];
+  }
+  for (std::size_t k = op.def->program.control == Control::kNone ? op.outputs.size() : 0; k-- > 0;) {
     if (ir().tensor(op.outputs[k]).memory.storage == storage) return facts.outputs[k];
   }
   for (const auto& [written, fact] : facts.written) {
@@ -340,6 +346,24 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
 }
 
 // Sources
+
+const std::vector<Dataflow::Left>& Dataflow::left_by(const Op& op) {
+  const auto [it, fresh] = left_.try_emplace(op.id);
+  std::vector<Left>& left = it->second;
+  if (!fresh) return left;
+  const auto add = [&](TensorId tensor) {
+    left.emplace_back(ir().tensor(tensor).memory.storage, static_cast<std::uint32_t>(left.size()));
+  };
+  for (const TensorId output : op.outputs) add(output);
+  for (const std::uint32_t i : op.call.modified) add(op.inputs[i]);
+  std::ranges::sort(left);
+  return left;
+}
+
+std::span<const Dataflow::Left> Dataflow::left_in(const Op& op, TensorId storage) {
+  const auto range = std::ranges::equal_range(left_by(op), storage, {}, &Left::first);
+  return {range.begin(), range.end()};
+}
 
 /// The value that a branch or body leaves in the memory, and the part that it leaves unchanged.
 void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
@@ -363,11 +387,17 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
     }
     result.push_back({whole, Link::kResult});
   };
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
-  for (const std::uint32_t i : op.call.modified) {
-    if (i < called.first || i >= called.end || !written_.by_call(op, i)) continue;
+  const auto add_at = [&](std::size_t place) {
+    if (place < op.outputs.size()) return add(op.outputs[place], body.outputs[place]);
+    const std::uint32_t i = op.call.modified[place - op.outputs.size()];
+    if (i < called.first || i >= called.end || !written_.by_call(op, i)) return;
     const bool carried = op.def->program.control == Control::kRepeat && i < op.outputs.size();
     add(op.inputs[i], carried ? body.outputs[i] : body.inputs[i - called.first]);
+  };
+  if (is_viewed(ir(), value.storage)) {
+    for (std::size_t place = 0; place < op.outputs.size() + op.call.modified.size(); ++place) add_at(place);
+  } else {
+    for (const auto& [storage, place] : left_in(op, value.storage)) add_at(place);
   }
   if (std::ranges::binary_search(facts_.remote().stored(called.graph), value.storage)) {
     left.push_back(value.storage);

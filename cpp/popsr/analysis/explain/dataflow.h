@@ -157,6 +157,12 @@ class Dataflow {
   const std::vector<Nearness>& all_nearness(ContextId context);
   Nearness nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known);
   const Op& writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part) const;
+  /// A storage and the place of a tensor there among those that an op which runs graphs leaves: its outputs,
+  /// then OpCall::modified.
+  using Left = std::pair<TensorId, std::uint32_t>;
+  /// Tensors that the op leaves in memory of their own, by storage and then by place.
+  const std::vector<Left>& left_by(const Op& op);
+  std::span<const Left> left_in(const Op& op, TensorId storage);
   void add_call_sources(const Value& value, const Op& op, std::vector<Source>& result);
   void add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
                           std::vector<Source>& result);
@@ -174,6 +180,7 @@ class Dataflow {
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
       entered_;  ///< Frames by caller, call and branch.
   std::unordered_map<GraphId, GraphIndex> indices_;
+  std::unordered_map<OpId, std::vector<Left>> left_;  ///< Results of left_by().
   IdVector<ContextId, std::vector<Nearness>>
       nearness_;  ///< Nearness by context and position in its graph; empty until asked for.
   std::unordered_map<ContextId, FrameId> first_frames_;
