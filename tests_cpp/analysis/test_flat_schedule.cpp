@@ -15,7 +15,7 @@ namespace {
 
 using namespace test;
 
-void check_op(const Ir& ir, const FlatSchedule& schedule, std::size_t at, const Op& op) {
+void check_flat_op(const Ir& ir, const FlatSchedule& schedule, std::size_t at, const Op& op) {
   const FlatOp& flat = schedule[at];
   CHECK(flat.id == op.id);
   CHECK(flat.def == op.def);
@@ -47,7 +47,7 @@ TEST_CASE("flat schedules of random programs have the lists and properties of th
       REQUIRE(schedule.size() == ops.size());
       for (std::size_t at = 0; at < ops.size(); ++at) {
         INFO("program ", number, ", op ", at, " of graph ", graph.value);
-        check_op(p.ir, schedule, at, p.ir.op(ops[at]));
+        check_flat_op(p.ir, schedule, at, p.ir.op(ops[at]));
         merged += schedule[at].merged ? 1 : 0;
       }
       grouped += schedule.groups().size();
