@@ -167,10 +167,10 @@ def isa(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take more than a few seconds: Python's, and C++ sweeps over all numbers of a type."""
+    """The nightly set: Python tests with the mark `slow`, rows that shares leave out, C++ sweeps over all numbers."""
     install_popsr(session, *TESTED, "peers")
     install_groups(session, "mpi")
-    session.run("pytest", "-m", "slow", *session.posargs)
+    run_tests(session, "-m", "slow")  # the last -m counts
     if not session.posargs:
         run_cpp_tests(session, "default", "--no-skip", "--test-case=*slow:*")
 

@@ -14,7 +14,7 @@ import pytest
 
 import popsr
 from tests_py import ROOT
-from tests_py.support.sessions import ANY, Watch, mentions, unexplained
+from tests_py.support.sessions import ANY, Watch, mentions, stays, unexplained
 
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -167,6 +167,15 @@ def test_files_of_which_all_tests_ran_are_written_by_file(tmp_path: Path) -> Non
         )
     watch.pytest_sessionfinish(SimpleNamespace(exitstatus=pytest.ExitCode.OK))  # type: ignore[arg-type]
     assert options["ran"].read_text().split() == ["a.py", "b.py::one"]
+
+
+def test_a_share_of_rows_stays() -> None:
+    """Between the two whole numbers around a share, and not the same rows of each test."""
+    tests = [f"test_{i}" for i in range(50)]
+    for of, rows in ((1, 3), (2, 1), (3, 2), (4, 8), (4, 11), (6, 344)):
+        kept = [{row for row in range(rows) if stays(test, row, of, rows)} for test in tests]
+        assert all(max(1, rows // of) <= len(each) <= -(-rows // of) for each in kept)
+        assert set().union(*kept) == set(range(rows))
 
 
 def test_a_file_of_tests_has_the_words_of_what_it_imports() -> None:
