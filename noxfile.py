@@ -252,9 +252,16 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Wheels in dist/: of all Pythons in containers by cibuildwheel, else of this Python; tested where installed."""
+    """The sdist and wheels in dist/: of all Pythons by cibuildwheel where there are containers, else of this one."""
     install_groups(session, "wheels")
     shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--sdist")
+    make_wheels(session)
+    session.run("twine", "check", "--strict", *map(str, sorted(Path("dist").iterdir())))
+
+
+def make_wheels(session: nox.Session) -> None:
+    """Wheels in dist/, each tested where it is installed."""
     if shutil.which("docker") or shutil.which("podman"):
         session.run("cibuildwheel", "--platform", "linux", "--output-dir", "dist")
         return

@@ -106,6 +106,21 @@ def test_hooks_have_the_versions_of_the_lint_group() -> None:
     assert set(mypy) >= {*PROJECT["dependency-groups"]["types"], *PROJECT["project"]["dependencies"]}
 
 
+def test_extras_are_what_popsr_imports() -> None:
+    """Those for programs and tests aside; ``all`` has each of the others."""
+    extras = dict(PROJECT["project"]["optional-dependencies"])
+    for name in ("test", "examples", "peers", "bench"):
+        del extras[name]
+    assert extras.pop("all") == [f"popsr[{','.join(extras)}]"]
+    sources = "\n".join(file.read_text() for file in (ROOT / "python/popsr").rglob("*.py"))
+    for name, packages in extras.items():
+        for package in packages:
+            module = {"pyyaml": "yaml"}.get(found := re.split(r"\W*[>=]", package)[0], found).replace(
+                "-", "_"
+            )
+            assert re.search(rf"(import|from) {module}\b|\"{module}\"", sources), (name, package)
+
+
 def test_the_version_is_written_once() -> None:
     """pyproject.toml has it; the core, the command, the log of changes and the site say the same."""
     version = PROJECT["project"]["version"]
