@@ -1,6 +1,7 @@
 """The build and its tools: names of functions for profilers, sizes, sessions, hooks, the version, the command."""
 
 import importlib
+import itertools
 import json
 import re
 import shutil
@@ -119,6 +120,25 @@ def test_extras_are_what_popsr_imports() -> None:
                 "-", "_"
             )
             assert re.search(rf"(import|from) {module}\b|\"{module}\"", sources), (name, package)
+
+
+def test_the_recipe_of_conda_needs_what_the_project_needs() -> None:
+    """A build of conda has another name for each of two packages."""
+    recipe = (ROOT / "packaging/conda/meta.yaml").read_text()
+    names = {"cmeel-fmt": "fmt", "ml-dtypes": "ml_dtypes"}
+
+    def listed(section: str) -> set[str]:
+        lines = recipe.partition(f"\n  {section}:\n")[2].splitlines()
+        items = itertools.takewhile(lambda line: line.startswith("    - "), lines)
+        return {item.removeprefix("    - ").replace(" ", "") for item in items} - {"python", "pip"}
+
+    def wanted(packages: list[str]) -> set[str]:
+        return {re.sub(r"^[\w-]+", lambda m: names.get(m[0], m[0]), package) for package in packages}
+
+    assert listed("host") == wanted(PROJECT["build-system"]["requires"])
+    assert listed("run") == wanted(PROJECT["project"]["dependencies"])
+    [(command, target)] = PROJECT["project"]["scripts"].items()
+    assert f"- {command} = {target}\n" in recipe
 
 
 def test_the_version_is_written_once() -> None:
