@@ -21,10 +21,18 @@ nox.options.error_on_missing_interpreters = True
 nox.options.sessions = ["tests", "cpp", "lint"]
 # The extras, and the groups, of the Python tests.
 TESTED, TOOLS = ("test", "examples", "mpi"), ("mpi", "lint")  # mypy, for tests_py/repo/test_types.py
-# The oldest version of each peer that the bridge reads, with what its tests need of that time, and its tests.
-# The index has this torch with its libraries for GPUs alone, some gigabytes, so that CI does not run the session.
-OLDEST = {"jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4"), "torch": ("torch==2.6.0",)}
+# The oldest version of each package that popsr needs, and of each peer that the bridge reads, with what its tests need
+# of that time, and tests. The index has this torch with its libraries for GPUs alone, some gigabytes, so that CI does
+# not run the session.
+OLDEST = {
+    "numpy": ("numpy==1.26.*", "ml-dtypes==0.5.1"),
+    "jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4"),
+    "torch": ("torch==2.6.0",),
+}
 OLDEST_RUNS = (
+    "tests_py/arrays",
+    "tests_py/session/test_session.py",
+    "tests_py/sr/test_arrays.py",
     "tests_py/bridge/jax/compiled/test_shardings.py",
     "tests_py/bridge/jax/effects/test_contracts.py",
     "tests_py/bridge/jax/effects/test_refs.py",
@@ -149,7 +157,7 @@ def bare(session: nox.Session) -> None:
 
 @nox.session
 def oldest(session: nox.Session) -> None:
-    """The bridge's tests beside the oldest versions that it reads; `peers` runs them beside the newest."""
+    """Tests of arrays and of the bridge with the oldest versions that popsr takes; other sessions have the newest."""
     install_popsr(session, *TESTED)
     install_groups(session, *TOOLS)
     install(session, *(each for needed in OLDEST.values() for each in needed))
