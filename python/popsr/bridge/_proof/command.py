@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
 import sys
-import traceback
 import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from popsr._support.text.annotations import add_format, refuse, written
+from popsr._support.text.answers import Answer, add_format, answer, parse
 from popsr._support.text.nearest import nearest
 from popsr._support.text.shown import shown
 from popsr.bridge._proof.proof import Proof
 from popsr.bridge._proof.prove import prove
 from popsr.bridge._same import ONE_DEVICE
-from popsr.errors import ArgumentTypeError, AttributeValueError, Error, FileError, UnknownNameError
+from popsr.errors import ArgumentTypeError, AttributeValueError, FileError, UnknownNameError
 
 __all__ = ["main"]
 
@@ -33,23 +31,17 @@ def main(argv: Sequence[str]) -> int:
     Returns:
         0 if the proof is ok, 1 if it is not, 2 if there is none.
     """
-    options = _parser().parse_args(list(argv))
-    try:
-        is_text = options.format == "text"
-        with contextlib.nullcontext() if is_text else contextlib.redirect_stdout(sys.stderr):
-            proof = _proof(options)
-            text = written(options.format, lambda: str(proof), proof.as_dict, proof._findings)
-        if options.html is not None:
-            proof.save_html(options.html)
-    except Error as error:
-        refuse(options.format, str(error))
-        return 2
-    except (Exception, SystemExit) as error:  # of the user's module, step or arguments
-        traceback.print_exception(error)
-        refuse(options.format, f"prove: {options.step} raised {type(error).__name__}, expected a proof")
-        return 2
-    print(text)
-    return 0 if proof.ok else 1
+    options = parse("prove", _parser(), argv)
+    return answer(
+        "prove", options.format, lambda: _answer(options), f"{options.step} raised {{}}, expected a proof"
+    )
+
+
+def _answer(options: argparse.Namespace) -> Answer:
+    proof = _proof(options)
+    if options.html is not None:
+        proof.save_html(options.html)
+    return Answer(0 if proof.ok else 1, lambda: str(proof), proof.as_dict, proof._findings)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -130,17 +122,23 @@ def _args(named: _Named, name: str | None) -> Sequence[Any] | None:
     found = _beside(named, name, "args", None)
     if found is None:
         if inspect.isfunction(named.value) and not _is_maker(named.value):
-            raise UnknownNameError(
+            error = UnknownNameError(
                 f"prove: no example arguments of {shown(named.name)}, got a step that takes "
                 f"{inspect.signature(named.value)}, expected a tuple {named.name}_args beside it, a function that "
                 "returns one, or --args NAME"
             )
+            error.location = _definition(named.value)
+            raise error
         return None
     if not isinstance(found, (tuple, list)):
         raise ArgumentTypeError(
             f"prove: example arguments are no tuple, got {shown(found)}, expected (array, ...)"
         )
     return found
+
+
+def _definition(step: types.FunctionType) -> str:
+    return f"{step.__code__.co_filename}:{step.__code__.co_firstlineno}"
 
 
 def _beside(named: _Named, name: str | None, suffix: str, default: Any) -> Any:
