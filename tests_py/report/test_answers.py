@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -108,6 +109,9 @@ def run(arguments: list[str], form: str) -> int:
         return __main__.main([*arguments, "--format", form])
     except SystemExit as ended:  # of wrong arguments
         return int(ended.code or 0)
+    finally:  # as in a process of its own
+        for name in FILES:
+            sys.modules.pop(name.removesuffix(".py"), None)
 
 
 def line_of(text: str, words: str) -> int:
@@ -134,7 +138,7 @@ def test_each_form_has_the_status_and_the_place(
     files: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], row: str
 ) -> None:
     monkeypatch.chdir(files)
-    monkeypatch.setattr("sys.path", [str(files), *__import__("sys").path])
+    monkeypatch.setattr("sys.path", [str(files), *sys.path])
     monkeypatch.setattr("sys.argv", ["popsr"])
     arguments, status, rule, file, source = ROWS[row]
     place = (file, line_of(FILES[file], source)) if file else None

@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
 
 def answer(command: str, form: str, work: Callable[[], Answer], expected: str) -> int:
-    """Do the work of a command, and print its answer.
+    """Run a command, and print its answer.
 
     Args:
         command: its name.
