@@ -155,12 +155,17 @@ def test_the_version_is_written_once() -> None:
     assert wrong == []
 
 
-def test_the_console_script_is_the_module() -> None:
+def test_the_console_script_is_the_module(capsys: pytest.CaptureFixture[str]) -> None:
     target = PROJECT["project"]["scripts"]["popsr"]
     module, _, name = target.partition(":")
     main = getattr(importlib.import_module(module), name)
     assert main(["version"]) == 0
-    assert main(["nonsense"]) == 2
+    capsys.readouterr()
+    for command, expected in (("prov", "'prove'"), ("nonsense", "audit, check, demo,")):
+        assert main([command]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"popsr: unknown command, got {command!r}, expected {expected}")
+        assert err.count("\n") == 1
 
 
 # Reasons of skips, and whether they are right in the session `tests`, and in `bare`.
