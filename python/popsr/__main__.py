@@ -50,6 +50,8 @@ _LISTINGS = {
     "report": "popsr.compat._commands.report",
 }
 
+_COMMANDS = sorted({*_LISTINGS, "demo", "help", "run", "version"})
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
@@ -69,7 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if args else 2
-    print(f"popsr: unknown command {command!r}\n\n{USAGE}", end="", file=sys.stderr)
+    expected = importlib.import_module("popsr._support.text.nearest").nearest(command, _COMMANDS)
+    print(
+        f"popsr: unknown command, got {command!r}, expected {expected or ', '.join(_COMMANDS)}; "
+        "`popsr --help` explains all",
+        file=sys.stderr,
+    )
     return 2
 
 
