@@ -243,7 +243,9 @@ def test_a_report_has_the_proof_first(tmp_path: Path) -> None:
     report = proof.report(tmp_path / "proof.html")
     assert (tmp_path / "proof.html").read_text() == report.html
     text = str(report)
-    headings = [line for line, below in itertools.pairwise(text.splitlines()) if below and set(below) == {"="}]
+    headings = [
+        line for line, below in itertools.pairwise(text.splitlines()) if below and set(below) == {"="}
+    ]
     assert headings[:3] == ["Proof", "Summary", "Lints"]
     assert "not ok: 1 state on 2 replicas, 1 drifts" in text
     assert "1 of 1 variable drifts" in text
