@@ -21,10 +21,18 @@ nox.options.error_on_missing_interpreters = True
 nox.options.sessions = ["tests", "cpp", "lint"]
 # The extras, and the groups, of the Python tests.
 TESTED, TOOLS = ("test", "examples", "mpi"), ("mpi", "lint")  # mypy, for tests_py/repo/test_types.py
-# The oldest version of each peer that the bridge reads, with what its tests need of that time, and its tests.
-# The index has this torch with its libraries for GPUs alone, some gigabytes, so that CI does not run the session.
-OLDEST = {"jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4"), "torch": ("torch==2.6.0",)}
+# The oldest version of each package that popsr needs, and of each peer that the bridge reads, with what its tests need
+# of that time, and tests. The index has this torch with its libraries for GPUs alone, some gigabytes, so that CI does
+# not run the session.
+OLDEST = {
+    "numpy": ("numpy==1.26.*", "ml-dtypes==0.5.1"),
+    "jax": ("jax==0.5.0", "jaxlib==0.5.0", "optax==0.2.4"),
+    "torch": ("torch==2.6.0",),
+}
 OLDEST_RUNS = (
+    "tests_py/arrays",
+    "tests_py/session/test_session.py",
+    "tests_py/sr/test_arrays.py",
     "tests_py/bridge/jax/compiled/test_shardings.py",
     "tests_py/bridge/jax/effects/test_contracts.py",
     "tests_py/bridge/jax/effects/test_refs.py",
@@ -149,7 +157,7 @@ def bare(session: nox.Session) -> None:
 
 @nox.session
 def oldest(session: nox.Session) -> None:
-    """The bridge's tests beside the oldest versions that it reads; `peers` runs them beside the newest."""
+    """Tests of arrays and of the bridge with the oldest versions that popsr takes; other sessions have the newest."""
     install_popsr(session, *TESTED)
     install_groups(session, *TOOLS)
     install(session, *(each for needed in OLDEST.values() for each in needed))
@@ -167,10 +175,10 @@ def isa(session: nox.Session) -> None:
 
 @nox.session
 def slow(session: nox.Session) -> None:
-    """The tests that take more than a few seconds: Python's, and C++ sweeps over all numbers of a type."""
+    """The nightly set: Python tests with the mark `slow`, rows that shares leave out, C++ sweeps over all numbers."""
     install_popsr(session, *TESTED, "peers")
     install_groups(session, "mpi")
-    session.run("pytest", "-m", "slow", *session.posargs)
+    run_tests(session, "-m", "slow")  # the last -m counts
     if not session.posargs:
         run_cpp_tests(session, "default", "--no-skip", "--test-case=*slow:*")
 
@@ -252,9 +260,16 @@ def coverage(session: nox.Session) -> None:
 
 @nox.session
 def wheels(session: nox.Session) -> None:
-    """Wheels in dist/: of all Pythons in containers by cibuildwheel, else of this Python; tested where installed."""
+    """The sdist and wheels in dist/: of all Pythons by cibuildwheel where there are containers, else of this one."""
     install_groups(session, "wheels")
     shutil.rmtree("dist", ignore_errors=True)
+    session.run("python", "-m", "build", "--sdist")
+    make_wheels(session)
+    session.run("twine", "check", "--strict", *map(str, sorted(Path("dist").iterdir())))
+
+
+def make_wheels(session: nox.Session) -> None:
+    """Wheels in dist/, each tested where it is installed."""
     if shutil.which("docker") or shutil.which("podman"):
         session.run("cibuildwheel", "--platform", "linux", "--output-dir", "dist")
         return

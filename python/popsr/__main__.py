@@ -21,8 +21,8 @@ commands:
                           print the messages that the program's session would move between N ranks of MPI in a run,
                           and the least time that they take; nothing of the session runs
   report script.py [-o FILE] [--text] [--static] [ARGS]
-                          run a program and write a report of each of its sessions: lints, variables, memory,
-                          collectives, time, graph; with --static before anything of the session runs
+                          run a program and write a report of each of its sessions, or else proofs: lints, variables,
+                          memory, collectives, time, graph; with --static before anything of the session runs
   prove script.py::step [--like "one device"] [--mesh data=4,model=2] [--replicas N] [--html FILE]
                           prove a training step of JAX or PyTorch without running it; exits with 1 when it is not ok
   audit PATH [--groups FILE]
@@ -50,6 +50,8 @@ _LISTINGS = {
     "report": "popsr.compat._commands.report",
 }
 
+_COMMANDS = sorted({*_LISTINGS, "demo", "help", "run", "version"})
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit status."""
@@ -69,7 +71,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("-h", "--help", "help"):
         print(USAGE, end="")
         return 0 if args else 2
-    print(f"popsr: unknown command {command!r}\n\n{USAGE}", end="", file=sys.stderr)
+    expected = importlib.import_module("popsr._support.text.nearest").nearest(command, _COMMANDS)
+    print(
+        f"popsr: unknown command, got {command!r}, expected {expected or ', '.join(_COMMANDS)}; "
+        "`popsr --help` explains all",
+        file=sys.stderr,
+    )
     return 2
 
 

@@ -48,7 +48,13 @@ __all__ = [
 
 
 class Error(Exception):
-    """Base of all errors of popsr. Texts are one line of at most 500 characters; longer ones lose their middle."""
+    """Base of all errors of popsr. Texts are one line of at most 500 characters; longer ones lose their middle.
+
+    Attributes:
+        location: ``file:line`` of the user's program that the error is about, where the traceback does not end there.
+    """
+
+    location: str = ""
 
     def __init__(self, *args: object) -> None:
         """The error of a text."""

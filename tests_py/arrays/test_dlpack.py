@@ -206,6 +206,9 @@ def test_a_capsule_is_consumed_once() -> None:
         popsr.from_dlpack(capsule)
 
 
+READS_VERSIONS = np.lib.NumpyVersion(np.__version__) >= "2.1.0"
+
+
 class Once:
     """Hands over one capsule."""
 
@@ -219,7 +222,7 @@ class Once:
         return (1, 0)
 
 
-@pytest.mark.parametrize("max_version", [None, (1, 1)])
+@pytest.mark.parametrize("max_version", [None, (1, 1)][: 1 + READS_VERSIONS])
 def test_exports_keep_the_array_as_long_as_they_live(max_version: Any) -> None:
     x = np.ones(4, np.float32)
     before = sys.getrefcount(x)

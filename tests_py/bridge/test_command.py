@@ -189,7 +189,9 @@ def test_errors_are_a_line(folder: Path, capsys: Captured, args: list[str], text
     assert text in got.err
 
 
-@pytest.mark.parametrize(("name", "error"), [("raising", "ZeroDivisionError"), ("ending", "SystemExit")])
+@pytest.mark.parametrize(
+    ("name", "error"), [("raising", "ZeroDivisionError (division by zero)"), ("ending", "SystemExit (0)")]
+)
 def test_errors_of_the_program_have_its_lines(folder: Path, capsys: Captured, name: str, error: str) -> None:
     assert main(["prove", f"of_popsr.py::{name}"]) == 2
     got = capsys.readouterr().err

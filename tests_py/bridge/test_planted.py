@@ -33,6 +33,7 @@ def param(framework: Framework, case: Case) -> object:
     return pytest.param(framework, case, id=f"{framework}-{case.name}".replace(" ", "-"), marks=mark)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("framework", "case"), [param(*each) for each in all_cases()])
 def test_bugs_are_found_and_right_steps_are_silent(framework: Framework, case: Case) -> None:
     found = row(framework, case)

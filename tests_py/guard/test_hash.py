@@ -137,6 +137,7 @@ JAX_DTYPES = (
 JAX_FLOAT8 = ("float8_e4m3fn", "float8_e5m2", "float8_e4m3b11fnuz", "float8_e8m0fnu")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", JAX_DTYPES + JAX_FLOAT8)
 def test_every_dtype_of_jax(name: str) -> None:
     jnp = pytest.importorskip("jax.numpy")

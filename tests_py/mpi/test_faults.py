@@ -98,6 +98,7 @@ def check(library: str, kind: str, runner: str, rank: int, at: float, folder: Pa
         assert (folder / name).read_bytes() in (OLD, new[name])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("library", "kind", "runner", "rank", "at"), SHORT)
 def test_all_ranks_end(library: str, kind: str, runner: str, rank: int, at: float, tmp_path: Path) -> None:
     check(library, kind, runner, rank, at, tmp_path)

@@ -81,6 +81,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], tup
     return found
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("library", "ranks", "name", "replicas", "variables"), list(started()))
 def test_programs_give_the_bits_of_one_process(
     library: str,
@@ -127,6 +128,7 @@ PUBLISHED_PROGRAMS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("library", "ranks", "names"), PUBLISHED_PROGRAMS)
 def test_model_programs_give_the_bits_of_one_process(library: str, ranks: int, names: list[str]) -> None:
     assert worlds.check(library, ranks, "tests_py.mpi.published", *names) == "the same bits\n"

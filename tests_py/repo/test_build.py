@@ -1,6 +1,7 @@
 """The build and its tools: names of functions for profilers, sizes, sessions, hooks, the version, the command."""
 
 import importlib
+import itertools
 import json
 import re
 import shutil
@@ -14,7 +15,7 @@ import pytest
 
 import popsr
 from tests_py import ROOT
-from tests_py.support.sessions import ANY, Watch, mentions, unexplained
+from tests_py.support.sessions import ANY, Watch, mentions, stays, unexplained
 
 INSTALLED = Path(popsr._core.__file__).parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
@@ -106,6 +107,40 @@ def test_hooks_have_the_versions_of_the_lint_group() -> None:
     assert set(mypy) >= {*PROJECT["dependency-groups"]["types"], *PROJECT["project"]["dependencies"]}
 
 
+def test_extras_are_what_popsr_imports() -> None:
+    """Those for programs and tests aside; ``all`` has each of the others."""
+    extras = dict(PROJECT["project"]["optional-dependencies"])
+    for name in ("test", "examples", "peers", "bench"):
+        del extras[name]
+    assert extras.pop("all") == [f"popsr[{','.join(extras)}]"]
+    sources = "\n".join(file.read_text() for file in (ROOT / "python/popsr").rglob("*.py"))
+    for name, packages in extras.items():
+        for package in packages:
+            module = {"pyyaml": "yaml"}.get(found := re.split(r"\W*[>=]", package)[0], found).replace(
+                "-", "_"
+            )
+            assert re.search(rf"(import|from) {module}\b|\"{module}\"", sources), (name, package)
+
+
+def test_the_recipe_of_conda_needs_what_the_project_needs() -> None:
+    """A build of conda has another name for each of two packages."""
+    recipe = (ROOT / "packaging/conda/meta.yaml").read_text()
+    names = {"cmeel-fmt": "fmt", "ml-dtypes": "ml_dtypes"}
+
+    def listed(section: str) -> set[str]:
+        lines = recipe.partition(f"\n  {section}:\n")[2].splitlines()
+        items = itertools.takewhile(lambda line: line.startswith("    - "), lines)
+        return {item.removeprefix("    - ").replace(" ", "") for item in items} - {"python", "pip"}
+
+    def wanted(packages: list[str]) -> set[str]:
+        return {re.sub(r"^[\w-]+", lambda m: names.get(m[0], m[0]), package) for package in packages}
+
+    assert listed("host") == wanted(PROJECT["build-system"]["requires"])
+    assert listed("run") == wanted(PROJECT["project"]["dependencies"])
+    [(command, target)] = PROJECT["project"]["scripts"].items()
+    assert f"- {command} = {target}\n" in recipe
+
+
 def test_the_version_is_written_once() -> None:
     """pyproject.toml has it; the core, the command, the log of changes and the site say the same."""
     version = PROJECT["project"]["version"]
@@ -120,12 +155,17 @@ def test_the_version_is_written_once() -> None:
     assert wrong == []
 
 
-def test_the_console_script_is_the_module() -> None:
+def test_the_console_script_is_the_module(capsys: pytest.CaptureFixture[str]) -> None:
     target = PROJECT["project"]["scripts"]["popsr"]
     module, _, name = target.partition(":")
     main = getattr(importlib.import_module(module), name)
     assert main(["version"]) == 0
-    assert main(["nonsense"]) == 2
+    capsys.readouterr()
+    for command, expected in (("prov", "'prove'"), ("nonsense", "audit, check, demo,")):
+        assert main([command]) == 2
+        err = capsys.readouterr().err
+        assert err.startswith(f"popsr: unknown command, got {command!r}, expected {expected}")
+        assert err.count("\n") == 1
 
 
 # Reasons of skips, and whether they are right in the session `tests`, and in `bare`.
@@ -167,6 +207,15 @@ def test_files_of_which_all_tests_ran_are_written_by_file(tmp_path: Path) -> Non
         )
     watch.pytest_sessionfinish(SimpleNamespace(exitstatus=pytest.ExitCode.OK))  # type: ignore[arg-type]
     assert options["ran"].read_text().split() == ["a.py", "b.py::one"]
+
+
+def test_a_share_of_rows_stays() -> None:
+    """Between the two whole numbers around a share, and not the same rows of each test."""
+    tests = [f"test_{i}" for i in range(50)]
+    for of, rows in ((1, 3), (2, 1), (3, 2), (4, 8), (4, 11), (6, 344)):
+        kept = [{row for row in range(rows) if stays(test, row, of, rows)} for test in tests]
+        assert all(max(1, rows // of) <= len(each) <= -(-rows // of) for each in kept)
+        assert set().union(*kept) == set(range(rows))
 
 
 def test_a_file_of_tests_has_the_words_of_what_it_imports() -> None:

@@ -5,6 +5,7 @@ A line of a file in ``typed/`` that ends in ``# E: code: text`` has that error, 
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
 import os
 import re
@@ -13,7 +14,6 @@ import subprocess
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -89,12 +89,29 @@ PROGRAMS = dict(checked())
 
 @pytest.fixture(scope="module")
 def errors(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Error]]:
-    """mypy's output for all programs, in one process, by the names of their files."""
-    return found(tmp_path_factory.mktemp("types"))
+    """mypy's output for all programs, in one process, by the names of their files.
+
+    Workers of one run share it: with PyTorch's types it takes a minute.
+    """
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "types"
+    folder.mkdir(exist_ok=True)
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        output = folder / "output.txt"
+        if not output.exists():
+            output.write_text(checked_by_mypy(folder))
+    by_file: dict[str, list[Error]] = defaultdict(list)
+    for line in output.read_text().splitlines():
+        match = FOUND.match(line)
+        if match:
+            by_file[Path(match["file"]).stem].append(Error(int(match["line"]), match["code"], match["text"]))
+        else:
+            assert ": note: " in line, line
+    return by_file
 
 
-@cache
-def found(folder: Path) -> dict[str, list[Error]]:
+def checked_by_mypy(folder: Path) -> str:
     (folder / "mypy.ini").write_text(CONFIG)
     files = [*EXAMPLES, *filter(is_installed, TYPED)]
     for name, program in PROGRAMS.items():
@@ -110,14 +127,7 @@ def found(folder: Path) -> dict[str, list[Error]]:
         timeout=600,
     )
     assert not result.stderr, result.stderr
-    by_file: dict[str, list[Error]] = defaultdict(list)
-    for line in result.stdout.splitlines():
-        match = FOUND.match(line)
-        if match:
-            by_file[Path(match["file"]).stem].append(Error(int(match["line"]), match["code"], match["text"]))
-        else:
-            assert ": note: " in line, line
-    return dict(by_file)
+    return result.stdout
 
 
 def search_path() -> dict[str, str]:

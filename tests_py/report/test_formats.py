@@ -13,7 +13,7 @@ import pytest
 
 import popsr
 from popsr import __main__, ops
-from popsr._support.text.annotations import Annotation, written
+from popsr._support.text.annotations import Annotation, github_line, sarif_log
 from tests_py import ROOT
 
 DRIFTING = """
@@ -176,11 +176,12 @@ LOCATIONS: list[tuple[str, dict[str, Any]]] = [
 @pytest.mark.parametrize(("location", "expected"), LOCATIONS)
 def test_places_and_texts_are_escaped(location: str, expected: dict[str, str]) -> None:
     found = [Annotation("L1", "100 % sure:\nno", location, "warning")]
-    text = written("github", lambda: "text", dict, lambda: found)
+    (each,) = found
+    text = github_line(each)
     head, _, message = text.splitlines()[0].removeprefix("::warning ").partition("::")
     assert message == "100 %25 sure:%0Ano"
     assert dict(each.split("=", 1) for each in head.split(",")) == {**expected, "title": "popsr L1"}
-    (result,) = json.loads(written("sarif", str, dict, lambda: found))["runs"][0]["results"]
+    (result,) = sarif_log(found, (), 1)["runs"][0]["results"]
     assert ("locations" in result) is bool(expected)
 
 

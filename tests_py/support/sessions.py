@@ -6,8 +6,10 @@ A test is skipped for want of a package, which the reason names, or because of t
 from __future__ import annotations
 
 import ast
+import collections
 import functools
 import re
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -126,12 +128,35 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return True if ran or (words and not mentions(collection_path, words)) else None
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves out what is slow
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    leave_shares_to_the_night(items)
     ran = beside(config.getoption("beside"))
     kept = [item for item in items if item.nodeid not in ran]
     if len(kept) < len(items):
         config.hook.pytest_deselected(items=[item for item in items if item.nodeid in ran])
         items[:] = kept
+
+
+def leave_shares_to_the_night(items: Sequence[pytest.Item]) -> None:
+    """The rows that marks ``share(n)`` leave out become slow."""
+    rows = collections.defaultdict[str, list[tuple[pytest.Item, int]]](list)
+    for item in items:
+        if mark := item.get_closest_marker("share"):
+            rows[item.nodeid.partition("[")[0]].append((item, mark.args[0]))
+    for test, of_test in rows.items():
+        for i, (item, of) in enumerate(of_test):
+            if not stays(test, i, of, len(of_test)):
+                item.add_marker(pytest.mark.slow)
+
+
+def stays(test: str, row: int, of: int, rows: int) -> bool:
+    """Whether a row of a test is among the one of ``of`` that each run has, of a small table its only one.
+
+    Which ones follows from the name of the test, so that tests over one table have other rows of it.
+    """
+    of = min(of, rows)
+    return row % of == zlib.crc32(test.encode()) % of
 
 
 def _file(name: str) -> str:

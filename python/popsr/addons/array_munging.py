@@ -12,7 +12,6 @@ from typing import Any, Literal
 import numpy as np
 
 from popsr._support.host.arguments import read_call, read_choice, read_int, read_items, read_shape
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
@@ -441,6 +440,3 @@ def _samples_at_once(where: str, tp: int, rf: int) -> int:
             f"{where}: tp does not divide rf, got {sharing} and {replicas}, expected a divisor"
         )
     return replicas // sharing
-
-
-__dir__ = names_only(__all__)

@@ -15,7 +15,6 @@ from popsr import ops
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -82,6 +81,3 @@ def print_text(text: str, num: Tensor | None = None, level: LEVELS_TYPE = "DEBUG
         return
     nothing = constant(np.zeros(0, np.float32), name="nothing")
     ops.print_tensor(nothing, title=text, open_bracket=" ", close_bracket=" ")
-
-
-__dir__ = names_only(__all__)

@@ -18,7 +18,6 @@ from popsr._support.host.arguments import (
     read_items,
     read_text,
 )
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import line_of_items
@@ -407,6 +406,3 @@ class DotTree(Generic[L]):
         return UnknownNameError(
             f"{type(self).__name__}: no such key, got {shown(key)}, expected one of {shown(self.keys_flat())}"
         )
-
-
-__dir__ = names_only(__all__)

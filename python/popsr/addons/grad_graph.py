@@ -13,7 +13,6 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.records import Connection, GradGraph
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
@@ -204,6 +203,3 @@ def _check_returned(returned: list[Tensor], wanted: list[Tensor]) -> None:
 
 def _short(tensor: Tensor) -> str:
     return tensor.name.rpartition("/")[2]
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.graph import Graph
 from popsr._program.handles import is_retired
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, shown_items
 from popsr.addons.graph_text import schedule_text
@@ -353,6 +352,3 @@ def differentiate(
     if grads_required is None and isinstance(forward, Graph):
         grads_required = [t for t in forward.inputs if t.dtype.is_floating_point]
     return GraphWithNamedArgs.from_grad_graph(_autodiff(forward, grads_provided, grads_required, called))
-
-
-__dir__ = names_only(__all__)

@@ -20,7 +20,6 @@ from popsr._program.module import Module
 from popsr._program.tensor import Tensor
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph, GraphWithNamedArgs
@@ -248,6 +247,3 @@ def tensor_arguments(bound: inspect.BoundArguments) -> Iterator[Tensor]:
         elif isinstance(value, (list, tuple)):
             items = value
         yield from (item for item in items if isinstance(item, Tensor))
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ from popsr._program.graph import Graph
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.named_tensors import NamedTensors
 from popsr.compat._objects.op_classes import op_type
@@ -62,6 +61,3 @@ def _name(op: Op) -> str:
 
 def _called(op: Op) -> str:
     return "".join(f" ({graph.id})" for graph in op.called_graphs)
-
-
-__dir__ = names_only(__all__)

@@ -16,7 +16,6 @@ from popsr._program.handles import is_retired
 from popsr._program.module import Module as BaseModule
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_flag, read_int, read_items, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons import grad_graph
@@ -581,6 +580,3 @@ class Module(BaseModule, metaclass=NameScopeMeta):
                 result.inputs.insert(name, state.inputs)
             result.grad_infos = {**state.grad_infos, **result.grad_infos}
         return result
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from popsr._program.create_graph import graph_input
 from popsr._program.handles import is_retired
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_flag, read_mapping, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, ShapeError, StateError, UnknownNameError
@@ -99,6 +98,3 @@ def check_shape(what: str, gradient: Tensor, tensor: Tensor) -> None:
         raise ShapeError(
             f"build_grad: wrong shape of {what}, got {gradient.shape}, expected {tensor.shape}{meta}"
         )
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from popsr._program.graph import Graph
 from popsr._program.handles import is_retired
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.module_gradients import Aux, VarGrad
 from popsr.addons.named_tensors import NamedTensors
@@ -41,6 +40,3 @@ class State:
         return dataclasses.replace(
             self, factories=self.factories.copy(), inputs=self.inputs.copy(), grad_infos=dict(self.grad_infos)
         )
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from typing import TypeVar
 
 from popsr._program.context import gir
 from popsr._support.host.arguments import read_a, read_items
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree, read_key
@@ -154,6 +153,3 @@ def _inside(replica_grouping: ReplicaGrouping | None, size: int, what: str) -> R
             f"replica_grouping: stride exceeds the {what}, got {stride}, expected at most {size}"
         )
     return gir().replica_grouping(stride=stride, group_size=size // stride)
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr import ops
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.host.arguments import is_a, read_a, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Summarised, Summary
@@ -138,6 +137,3 @@ def print_named_tensors(named_tensors: NamedTensors) -> NamedTensors:
     read_a("print_named_tensors: named_tensors", named_tensors, NamedTensors)
     printed = {key: ops.print_tensor(tensor, title=key) for key, tensor in named_tensors.to_dict().items()}
     return NamedTensors.from_dict(printed)
-
-
-__dir__ = names_only(__all__)

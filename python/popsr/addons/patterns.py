@@ -6,7 +6,6 @@ from typing import Literal
 
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a, read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -30,6 +29,3 @@ def apply_pre_alias_patterns(
     if not is_a(ir, Ir):
         raise ArgumentTypeError(f"apply_pre_alias_patterns: ir is not an Ir, got {shown(ir)}")
     read_choice("apply_pre_alias_patterns", "level", level, ("no_patterns", "minimal", "default", "all"))
-
-
-__dir__ = names_only(__all__)

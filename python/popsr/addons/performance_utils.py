@@ -30,7 +30,6 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._support.host.arguments import is_a, read_choice, read_number
-from popsr._support.lazy import names_only
 from popsr._support.records import OpSchema
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
@@ -272,6 +271,3 @@ def format_flops_scientific(val: int | float, format: Format = "nearest3") -> st
             return f"{val} FLOPs"
         unit = next((name for name, e in _EXPONENTS.items() if round(val / 10**e, 3) < 1000), "T")
     return f"{val / 10 ** _EXPONENTS[unit]:.3f} {unit}FLOPs"
-
-
-__dir__ = names_only(__all__)

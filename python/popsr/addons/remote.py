@@ -14,7 +14,6 @@ from popsr._program.tensor_spec import TensorSpec
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._program.variables.remote_variables import replica_sharded_buffer
 from popsr._support.host.arguments import read_a, read_flag, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
@@ -267,6 +266,3 @@ def _store(buffer: RemoteBuffer, entry: int | Tensor, tensor: Tensor, use_io_til
     stored = ops.io_tile_copy(tensor) if on_io_tiles else tensor
     with tiles(on_io_tiles):
         ops.remote_store(buffer, entry, stored)
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_items, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
@@ -349,6 +348,3 @@ def _connect_op(
         known = {**input_tensors, tensor.scope: tensor}
         _add_input(called, _sites(op._ir)[called], tensor, known, _is_modified(modified))
         input_tensors[called.id] = known[called.id]
-
-
-__dir__ = names_only(__all__)

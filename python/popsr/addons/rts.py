@@ -16,7 +16,6 @@ from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.tensor import Tensor
 from popsr._program.tensor_spec import TensorSpec
 from popsr._support.host.arguments import read_a, read_flag
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
@@ -210,6 +209,3 @@ def inputs_like(where: str, tensors: NamedTensors | NamedVariableFactories) -> N
     specs = dict(sorted(specs_of(where, tensors).items()))
     inputs = [graph_input(each.shape, each.dtype, key, False, each.meta_shape) for key, each in specs.items()]
     return NamedTensors.pack(specs, inputs)
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from popsr._program.random_seed import create_seeds
 from popsr._program.tensor import Tensor, Variable
 from popsr._program.variables.variables import variable
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.replicas import ReplicaGrouping
 
@@ -39,6 +38,3 @@ def seed_variable(seed: int, replica_grouping: ReplicaGrouping | None = None) ->
         create_seeds(seed, replicas=groups), dtypes.uint32, name="seed", replica_grouping=grouping
     )
     return tensor, tensor
-
-
-__dir__ = names_only(__all__)

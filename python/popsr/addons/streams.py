@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overloa
 from popsr._program.building.transaction import transactional
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream, d2h_stream, h2d_stream
 from popsr._support.host.arguments import integer_of, is_a, read_dtype, read_ints, read_shape
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.utils import OrderedDict
@@ -153,6 +152,3 @@ class OutputStreams(_StreamsBase[DeviceToHostStream]):
 
     _cls = DeviceToHostStream
     _new = staticmethod(d2h_stream)
-
-
-__dir__ = names_only(__all__)

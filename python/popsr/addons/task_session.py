@@ -19,7 +19,6 @@ from popsr._program.tensor import Tensor, Variable
 from popsr._session.session import Session, h2dStreamBufferMaps
 from popsr._support.host.arguments import is_a, read_choice, read_int, read_mapping
 from popsr._support.host.files import file_errors
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons import _checkpoint_folder as files
@@ -367,6 +366,3 @@ def _common(
             raise error(text)
         warn_user(text)
     return [name for name in ours if name in theirs]
-
-
-__dir__ = names_only(__all__)

@@ -17,7 +17,6 @@ from popsr._program.tensor import Variable
 from popsr._program.variables.variables import variable
 from popsr._session.session import Session
 from popsr._support.host.arguments import is_a, read_items, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph_cache import bound_arguments, tensor_arguments
@@ -180,6 +179,3 @@ def _of_type(where: str, ops: Iterable[Any], op_type: Any) -> list[Any]:
     if is_class:
         return [op for op in found if isinstance(op, op_type)]
     return [op for op in found if op_type in (op.kind, op.opType)]
-
-
-__dir__ = names_only(__all__)

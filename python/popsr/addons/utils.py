@@ -13,7 +13,6 @@ import numpy as np
 
 from popsr._program.tensor import Variable
 from popsr._support.host.arguments import is_a, read_int, read_items, read_name, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, shown_items
 from popsr.errors import (
@@ -241,6 +240,3 @@ def duplicate_items(iterable: Iterable[E]) -> list[E]:
             f"duplicate_items: an item is not hashable, got {shown(items)}: {error}"
         ) from None
     return [item for item, times in counts.items() if times > 1]
-
-
-__dir__ = names_only(__all__)

@@ -34,7 +34,6 @@ from popsr._support.host.arguments import (
 )
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.host.types import HostTensor
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.dot_tree import DotTree
@@ -556,6 +555,3 @@ def _array(what: str, item: Any) -> Any:
     if item.dtype == object or getattr(item.dtype, "kind", "f") in "USO":
         raise ArgumentTypeError(f"{what}: an item of data_iter is not an array of numbers, got {shown(item)}")
     return item
-
-
-__dir__ = names_only(__all__)

@@ -37,6 +37,7 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     add("--lrs", type=_list_of(float), default=[0.01, 0.03, 0.1], help="rates (0.01,0.03,0.1)")
     add("--epochs", type=int, help="passes over the images (20; with --data 5)")
     add("--quick", action="store_true", help="two keys, two epochs: to see that it works")
+    add("--tables", action="store_true", help="print scores of all seeds, what is proved, and the speed")
     options = parser.parse_args(argv)
     if options.quick:
         options.keys = options.keys[:2]
@@ -107,15 +108,17 @@ def run(images: "Dataset", options: argparse.Namespace) -> int:
                     train.train(program, images, key, options.epochs, evaluator, bar.update)
                     for key in options.keys
                 ]
-    print(report.scores(results, options.keys, options.epochs))
-    print()
-    print(report.findings(results))
-    print()
-    print(report.partitions(program))
+    forgetful = model.build_training(images.features, model.RECIPES[-1], options.lrs[0], steps, reduced=False)
     verdict = train.check_replicas(images, model.RECIPES[-1], options.lrs[0], options.keys[0])
-    print(f"replica check {verdict}")
-    print(f"training speed, images/s: {report.speed(results)}")
+    if options.tables:
+        for table in (report.scores(results, options.keys, options.epochs), report.partitions(program)):
+            print(table, end="\n\n")
+        print(f"training speed, images/s: {report.speed(results)}\n")
+    print(report.drift(forgetful))
+    print(report.in_step(program, verdict))
+    print(report.findings(results, options.keys, options.epochs))
     title = f"{images.name}: mean and s.d. over keys {', '.join(map(str, options.keys))}"
     report.figure(results, options.out, title)
-    print(f"wrote {options.out}; {time.perf_counter() - start:.0f} s in all")
+    tables = "" if options.tables else "; --tables prints all figures"
+    print(f"wrote the learning curves to {options.out}; {time.perf_counter() - start:.0f} s in all{tables}")
     return 0 if verdict.startswith("passed") else 1

@@ -77,8 +77,10 @@ def mlp(x: popsr.Tensor, params: Sequence[popsr.Tensor], probes: dict[str, popsr
     return ops.cast(x, popsr.float32) if x.dtype != popsr.float32 else x
 
 
-def build_training(features: int, recipe: Recipe, learning_rate: float, steps: int) -> Training:
-    """Stochastic gradient descent, data parallel with accumulated gradients."""
+def build_training(
+    features: int, recipe: Recipe, learning_rate: float, steps: int, *, reduced: bool = True
+) -> Training:
+    """Stochastic gradient descent, data parallel with accumulated gradients; not ``reduced`` forgets their mean."""
     ir = popsr.Ir(replication=REPLICAS)
     ir.num_host_transfers = steps * ACCUMULATION
     ir.options.enable_stochastic_rounding = recipe.stochastic
@@ -121,7 +123,8 @@ def build_training(features: int, recipe: Recipe, learning_rate: float, steps: i
         def step(params: list[popsr.TensorByRef], sums: list[popsr.TensorByRef]) -> None:
             ops.repeat(micro, ACCUMULATION, params, sums)
             for name, param, total in zip(names, params, sums, strict=True):
-                mean = probes[f"mean_d{name}"] = ops.collectives.replicated_all_reduce(total, "mean")
+                mean = ops.collectives.replicated_all_reduce(total, "mean") if reduced else total
+                probes[f"mean_d{name}"] = mean
                 ops.scaled_add_(param, mean, b=-learning_rate / ACCUMULATION)
                 ops.var_updates.accumulator_zero_(total)
 

@@ -11,7 +11,6 @@ from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
 from popsr._support.host.choices import Choices
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.ops._facts import public_op
@@ -201,5 +200,3 @@ def replicated_scan(t: Tensor, op: CollectiveOps = "add", group: ReplicaGrouping
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
-
-__dir__ = names_only(__all__)

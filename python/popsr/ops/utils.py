@@ -10,7 +10,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype, read_int, read_int64s, read_number
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UndefinedValue
@@ -162,6 +161,3 @@ def _place(t: Tensor, what: str) -> object:
     except UndefinedValue:
         return None
     return place
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.ops._facts import public_op
 from popsr.ops.update import optimisers, sparse_accumulate
@@ -190,5 +189,3 @@ def copy_var_update_(t: Tensor, X: Tensor) -> Tensor:
 
 if not TYPE_CHECKING:
     __getattr__ = unknown_attribute(__name__, __all__)
-
-__dir__ = names_only(__all__)

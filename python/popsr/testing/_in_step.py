@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Unpack, overload
 
 from popsr._program.ir import Ir
@@ -24,7 +24,7 @@ from popsr.bridge._step.options import (
 )
 from popsr.errors import OutOfStepError
 
-__all__ = ["assert_in_step", "assert_same_training"]
+__all__ = ["allowed", "assert_in_step", "assert_same_training", "out_of_step"]
 
 _MAX_LINES = 8
 
@@ -156,14 +156,29 @@ def _proved(where: str, allow: Iterable[str], step: BridgedStep, options: Mappin
     Raises:
         OutOfStepError: it is not ok.
     """
-    codes = [read_choice(where, "allow", each, SUSPICIOUS) for each in read_items(where, "allow", allow)]
+    codes = allowed(where, allow)
     proof = step.prove(**options)
+    error = out_of_step(where, proof, codes)
+    if error is not None:
+        raise error
+    return proof
+
+
+def allowed(where: str, allow: Iterable[str]) -> list[str]:
+    """Codes of lints that are accepted."""
+    return [read_choice(where, "allow", each, SUSPICIOUS) for each in read_items(where, "allow", allow)]
+
+
+def out_of_step(where: str, proof: Proof, codes: Collection[str]) -> OutOfStepError | None:
+    """The error about a proof, at the line of its first cause; None if it is ok but for lints of some codes."""
+    findings = [each for each in proof._findings(codes) if each.level != "note"]
     problems = proof.problems_without(codes)
     if not problems:
-        return proof
+        return None
     more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     error = OutOfStepError(f"{where}: {problems[0]}{more}")
     error.proof = proof
+    error.location = next((each.location for each in findings if each.location), "")
     for line in _lines(proof):
         error.add_note(f"  {line}")
     for text in problems[1:]:
@@ -171,7 +186,7 @@ def _proved(where: str, allow: Iterable[str], step: BridgedStep, options: Mappin
     for advice in proof.advice:
         error.add_note(f"advice, tried: {advice}")
     error.add_note("all causes, states and lints as a page: error.proof.save_html('proof.html')")
-    raise error
+    return error
 
 
 def _lines(proof: Proof) -> list[str]:

@@ -13,7 +13,6 @@ from popsr._program.tensor import Tensor
 from popsr._support import records as _records
 from popsr._support.host.arguments import is_a, read_choice, read_flag, read_items, read_mapping
 from popsr._support.host.choices import Choices
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
@@ -330,6 +329,3 @@ def _ids(name: str, graph: Graph, tensors: Iterable[Tensor] | None) -> list[int]
             )
         ids.append(t._id)
     return ids
-
-
-__dir__ = names_only(__all__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.graph import Graph
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -29,6 +28,3 @@ def decompose_sum(graph: Graph) -> Graph:
     if not is_a(graph, Graph):
         raise ArgumentTypeError(f"decompose_sum: graph is not a Graph, got {shown(graph)}")
     return graph
-
-
-__dir__ = names_only(__all__)

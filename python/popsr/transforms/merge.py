@@ -11,7 +11,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.context import _context, in_sequence, io_tiles
 from popsr._program.graph import Graph
 from popsr._program.ir import Ir
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, StateError
@@ -107,6 +106,3 @@ def _merged_block() -> Iterator[None]:
 def _check_ir(where: str, ir: Ir) -> None:
     if not isinstance(ir, Ir):
         raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")
-
-
-__dir__ = names_only(__all__)

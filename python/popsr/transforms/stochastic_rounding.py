@@ -8,7 +8,6 @@ from popsr import _core
 from popsr._program.building.transaction import transactional
 from popsr._program.ir import Ir
 from popsr._program.options.options import read_mode
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
@@ -43,6 +42,3 @@ def stochastic_rounding(ir: Ir, mode: Literal["partition", "popart", "identical"
         )
     ir._rules_by_hand = _core.SeedRules.of_mode(ir._core, mode_name).for_present_ops(ir._core)
     ir.options.stochastic_rounding_mode = mode_name
-
-
-__dir__ = names_only(__all__)

@@ -247,6 +247,7 @@ NIGHTLY = {
 """Rows that others are like."""
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[pytest.mark.slow] if name in NIGHTLY else []) for name in ROWS]
 )

@@ -22,6 +22,7 @@ numpy_files = pytest.importorskip("safetensors.numpy")
 GROUPS = {"seed": "none", "*": "all"}
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", ["pt", "safetensors"])
 def test_a_real_job_that_drifts_is_found(jobs: dict[str, Path], kind: str) -> None:
     report = audit(jobs["drift"] / kind, GROUPS)

@@ -18,6 +18,7 @@ from tests_py.bridge.jax.more_models import MODELS, train
 IN, OUT = (P(), P(), P("data")), (P(), P(), P())
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("replicas", [4, pytest.param(8, marks=pytest.mark.slow)])
 def test_one_step(name: str, replicas: int) -> None:

@@ -34,6 +34,7 @@ def trace(row: Row) -> Any:
     return jax.make_jaxpr(f)(*row.args).jaxpr
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("row", TABLE, ids=name_of)
 def test_primitive(row: Row) -> None:
     if is_older() and not _is_traced(row):

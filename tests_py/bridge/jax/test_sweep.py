@@ -24,6 +24,7 @@ def judged(seeds: Any, count: int = 4, wide: bool = False) -> Tally:
     return tally
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("count", "wide"), [(4, False), (8, False), (8, True)])
 def test_no_claim_is_broken(count: int, wide: bool) -> None:
     tally = judged(range(BATCH), count, wide)
@@ -77,6 +78,7 @@ MUTANTS: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("mutant", MUTANTS)
 def test_a_false_claim_is_found(mutant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     MUTANTS[mutant](monkeypatch)

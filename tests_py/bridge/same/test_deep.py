@@ -78,6 +78,7 @@ SIZES = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("layers", "ranks"), SIZES)
 def test_right_steps_are_the_same(layers: int, ranks: int) -> None:
     found = proof_of(layers, ranks).same

@@ -93,6 +93,7 @@ def proof_of_wrong(name: str, exact: bool) -> Proof:
     return beside(step_of(WRONG[name]), PARAMS, *BATCH, exact=exact, **OPTIONS)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_the_line_is_named(name: str) -> None:
     proof = proof_of_wrong(name, True)
@@ -106,6 +107,7 @@ def test_the_line_is_named(name: str) -> None:
     assert CHANGES.get(name, "") in str(same(proof).repair)
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("exact", ENGINES)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_line_that_is_wrong_alike_is_found(name: str, exact: bool) -> None:

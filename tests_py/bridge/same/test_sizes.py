@@ -149,6 +149,7 @@ def test_a_right_step_is_the_same_at_smaller_sizes(name: str, shrunk: None) -> N
     assert all(max(small) < large for large, small in found.sizes.items())
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", WRONG)
 def test_a_step_that_is_wrong_at_its_own_sizes_alone_is_not_the_same(name: str, shrunk: None) -> None:
     assert sequence(WRONG[name]).verdict != "same"
@@ -166,6 +167,7 @@ def test_truth_at_own_sizes(name: str) -> None:
 # Choices of sizes
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("count", [6, 17, pytest.param(40, marks=pytest.mark.slow)])
 def test_smaller_sizes_are_independent(count: int) -> None:
     """Products of few sizes differ between the choices: sizes for which no such ratio is left keep their value."""
@@ -252,6 +254,7 @@ INTEGERS: dict[str, tuple[Loss, str]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", INTEGERS)
 def test_integers_are_drawn_where_it_is_known_what_they_are_positions_in(name: str, shrunk: None) -> None:
     loss, verdict = INTEGERS[name]

@@ -53,6 +53,7 @@ FAST = (
 )  # fmt: skip
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", FAST)
 def test_steps(name: str) -> None:
     check(STEPS[name])
@@ -139,6 +140,7 @@ BAD_CUTS = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", BAD_CUTS)
 def test_bad_cuts(name: str) -> None:
     cuts, kind, text = BAD_CUTS[name]

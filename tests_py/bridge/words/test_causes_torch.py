@@ -89,6 +89,7 @@ def sharded() -> Any:
     return fully_shard(made, mesh=mesh)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(
     ("make", "sizes", "up", "bias"),
     [

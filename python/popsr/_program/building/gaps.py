@@ -59,6 +59,7 @@ def unsupported_ops(where: str, gaps: Iterable[Gap], advice: str = _CONSERVATIVE
         f"expected supported ops; {advice}"
     )
     error.gaps = found
+    error.location = next((gap.location for gap in found if gap.location), "")
     for gap in found:
         error.add_note(str(gap))
     return error

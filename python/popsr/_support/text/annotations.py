@@ -1,20 +1,15 @@
-"""Findings of a command as programs read them: JSON, SARIF for code scanning, and annotations of GitHub's log."""
+"""Findings as programs read them: plain values, SARIF for code scanning, and annotations of GitHub's log."""
 
 from __future__ import annotations
 
-import argparse
 import importlib
-import json
 import os
-import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 from urllib.parse import quote
 
-__all__ = ["Annotation", "Level", "add_format", "refuse", "written"]
-
-FORMATS = ("text", "json", "sarif", "github")
+__all__ = ["Annotation", "Level", "finding_record", "github_line", "sarif_log"]
 
 Level = Literal["error", "warning", "note"]
 
@@ -38,52 +33,57 @@ class Annotation(NamedTuple):
     level: Level = "error"
 
 
-def add_format(parser: argparse.ArgumentParser) -> None:
-    """Give a command the options ``--format`` and ``--json``."""
-    parser.add_argument(
-        "--format",
-        choices=FORMATS,
-        default="text",
-        help="text; json; sarif, for code scanning; github, which marks lines of a pull request in a workflow's log",
-    )
-    parser.add_argument(
-        "--json", action="store_const", dest="format", const="json", help="print JSON, as --format json"
-    )
+def finding_record(each: Annotation) -> dict[str, Any]:
+    """A finding as plain values; file, line and column are None where they are not known."""
+    found = _position(each.location)
+    place = (None, None, None) if found is None else (found.path, found.line, found.column or None)
+    keys = ("rule", "level", "text", "file", "line", "column")
+    return dict(zip(keys, (each.rule, each.level, each.text, *place), strict=True))
 
 
-def written(
-    form: str,
-    text: Callable[[], str],
-    record: Callable[[], Any],
-    findings: Callable[[], Iterable[Annotation]],
-) -> str:
-    """Output of a command in a form.
-
-    Args:
-        form: one of ``FORMATS``.
-        text: makes the text.
-        record: makes the plain values of the JSON.
-        findings: makes the annotations.
-    """
-    if form == "json":
-        return json.dumps(record(), indent=2, allow_nan=False)
-    if form == "sarif":
-        return json.dumps(_sarif(findings()), indent=2)
-    if form == "github":  # the text is the step's log, and each command is a line of its own
-        return "\n".join([*map(_github, findings()), text()])
-    return text()
+def github_line(each: Annotation) -> str:
+    """A command of a workflow's log; see "Workflow commands" in GitHub's documentation."""
+    found = _position(each.location)
+    properties = {"title": f"popsr {each.rule}"}
+    if found is not None:
+        properties = {"file": found.path, "line": str(found.line)} | properties
+        if found.column:
+            properties["col"] = str(found.column)
+    listed = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in properties.items())
+    return f"::{_GITHUB[each.level]} {listed}::{_escaped(each.text)}"
 
 
-def refuse(form: str, text: str) -> None:
-    """Print why a command has no result, to stderr; a pull request is marked too.
+def sarif_log(findings: Iterable[Annotation], errors: Iterable[Annotation], status: int) -> dict[str, Any]:
+    """One run in SARIF 2.1.0.
 
     Args:
-        form: one of ``FORMATS``.
-        text: one line.
+        findings: of the command.
+        errors: why it could not read something; they are results too, as viewers show nothing else.
+        status: the exit status.
     """
-    print(f"popsr: {text}", file=sys.stderr)
-    if form == "github":
-        print(_github(Annotation("error", text)))
+    refused = list(errors)
+    found = [*refused, *findings]
+    rules = [*dict.fromkeys(each.rule for each in found)]
+    driver = {
+        "name": "popsr",
+        "semanticVersion": importlib.import_module("popsr").__version__,
+        "rules": [{"id": rule, "shortDescription": {"text": _meaning(rule)}} for rule in rules],
+    }
+    notices = [{"level": "error", "message": {"text": each.text}, **_locations(each)} for each in refused]
+    run = {
+        "tool": {"driver": driver},
+        "columnKind": "unicodeCodePoints",
+        "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
+        "invocations": [
+            {
+                "executionSuccessful": not refused,
+                "exitCode": status,
+                "toolExecutionNotifications": notices,
+            }
+        ],
+        "results": [_sarif_result(each, rules.index(each.rule)) for each in found],
+    }
+    return {"$schema": _SARIF, "version": "2.1.0", "runs": [run]}
 
 
 class _Position(NamedTuple):
@@ -110,38 +110,8 @@ def _position(location: str) -> _Position | None:
     return _Position(below.as_posix(), max(line, 1), column)
 
 
-def _github(each: Annotation) -> str:
-    """A command of a workflow's log; see "Workflow commands" in GitHub's documentation."""
-    found = _position(each.location)
-    properties = {"title": f"popsr {each.rule}"}
-    if found is not None:
-        properties = {"file": found.path, "line": str(found.line)} | properties
-        if found.column:
-            properties["col"] = str(found.column)
-    listed = ",".join(f"{key}={_escaped(value, ':,')}" for key, value in properties.items())
-    return f"::{_GITHUB[each.level]} {listed}::{_escaped(each.text)}"
-
-
 def _escaped(text: str, more: str = "") -> str:
     return "".join(f"%{ord(c):02X}" if c in f"%\r\n{more}" else c for c in text)
-
-
-def _sarif(findings: Iterable[Annotation]) -> dict[str, Any]:
-    """One run in SARIF 2.1.0."""
-    found = list(findings)
-    rules = [*dict.fromkeys(each.rule for each in found)]
-    driver = {
-        "name": "popsr",
-        "semanticVersion": importlib.import_module("popsr").__version__,
-        "rules": [{"id": rule, "shortDescription": {"text": _meaning(rule)}} for rule in rules],
-    }
-    run = {
-        "tool": {"driver": driver},
-        "columnKind": "unicodeCodePoints",
-        "originalUriBaseIds": {"SRCROOT": {"uri": Path.cwd().as_uri().rstrip("/") + "/"}},
-        "results": [_sarif_result(each, rules.index(each.rule)) for each in found],
-    }
-    return {"$schema": _SARIF, "version": "2.1.0", "runs": [run]}
 
 
 def _meaning(rule: str) -> str:
@@ -149,6 +119,7 @@ def _meaning(rule: str) -> str:
 
 
 _MEANINGS = {
+    "error": "something could not be read",
     "drift": "replicas of a declared group may differ",
     "undeclared": "initial values differ and no groups are declared",
     "same": "the step does not train as its reference does",
@@ -158,19 +129,23 @@ _MEANINGS = {
 
 
 def _sarif_result(each: Annotation, index: int) -> dict[str, Any]:
-    result: dict[str, Any] = {
+    return {
         "ruleId": each.rule,
         "ruleIndex": index,
         "level": each.level,
         "message": {"text": each.text},
+        **_locations(each),
     }
+
+
+def _locations(each: Annotation) -> dict[str, Any]:
     found = _position(each.location)
-    if found is not None:
-        artifact: dict[str, Any] = {
-            "uri": Path(found.path).as_uri() if os.path.isabs(found.path) else quote(found.path)
-        }
-        if not os.path.isabs(found.path):
-            artifact["uriBaseId"] = "SRCROOT"
-        region = {"startLine": found.line} | ({"startColumn": found.column} if found.column else {})
-        result["locations"] = [{"physicalLocation": {"artifactLocation": artifact, "region": region}}]
-    return result
+    if found is None:
+        return {}
+    artifact: dict[str, Any] = {
+        "uri": Path(found.path).as_uri() if os.path.isabs(found.path) else quote(found.path)
+    }
+    if not os.path.isabs(found.path):
+        artifact["uriBaseId"] = "SRCROOT"
+    region = {"startLine": found.line} | ({"startColumn": found.column} if found.column else {})
+    return {"locations": [{"physicalLocation": {"artifactLocation": artifact, "region": region}}]}

@@ -13,15 +13,15 @@ defects of popsr.
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from types import FunctionType, TracebackType
+from types import FunctionType
 from typing import Any, TypeVar
 
-from popsr._support.text.frames import frame_text, is_inside, user_frame
+from popsr._support.text.frames import frame_text, user_frame
 from popsr._support.text.nearest import nearest
+from popsr._support.text.raised import user_entries
 from popsr.errors import ArgumentTypeError, Error, InternalError
 
 __all__ = ["describe_calls_by", "entry_point", "leave", "mark", "public", "public_call"]
@@ -228,7 +228,7 @@ def leave(error: BaseException) -> None:
     elif not _is_typed(error):
         return
     for each in _chain(error):
-        each.__traceback__ = _of_user(each.__traceback__)
+        each.__traceback__ = user_entries(each.__traceback__)
 
 
 def _is_typed(error: BaseException) -> bool:
@@ -247,17 +247,3 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
         seen.add(id(found))
         yield found
         found = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
-
-
-def _of_user(traceback: TracebackType | None) -> TracebackType | None:
-    """The entries of a traceback that are not of popsr."""
-    entries: list[TracebackType] = []
-    while traceback is not None:
-        if not is_inside(traceback.tb_frame.f_code.co_filename):
-            entries.append(traceback)
-        traceback = traceback.tb_next
-    return functools.reduce(_before, reversed(entries), None)
-
-
-def _before(rest: TracebackType | None, entry: TracebackType) -> TracebackType:
-    return TracebackType(rest, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)

@@ -25,6 +25,7 @@ __all__ = [
 ]
 
 PACKAGE = str(Path(__file__).parents[2]) + os.sep
+_PLUGIN = str(Path(__file__).parents[3] / "pytest_popsr") + os.sep
 _PROGRAMS = PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
 _DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
 _inside: dict[str, bool] = {}
@@ -50,11 +51,11 @@ def absolute_path(path: str) -> str:
 
 
 def is_inside(filename: str) -> bool:
-    """True for files of popsr, and of the standard library's context managers."""
+    """True for files of popsr, of its plugin of pytest, and of the standard library's context managers."""
     known = _inside.get(filename)
     if known is None:
         path = absolute_path(filename)
-        ours = path.startswith(PACKAGE) and not path.startswith(_PROGRAMS)
+        ours = path.startswith((PACKAGE, _PLUGIN)) and not path.startswith(_PROGRAMS)
         known = _inside[filename] = ours or path == _DECORATORS
     return known
 

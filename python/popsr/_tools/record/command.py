@@ -6,9 +6,9 @@ import argparse
 import dataclasses
 from collections.abc import Sequence
 
-from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr._support.text.annotations import Annotation
+from popsr._support.text.answers import Answer, add_format, answer, parse
 from popsr._tools.record.compare import Difference, diff
-from popsr.errors import Error
 
 __all__ = ["main"]
 
@@ -23,18 +23,15 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("a", help="a recording")
     parser.add_argument("b", help="another one")
     add_format(parser)
-    options = parser.parse_args(argv)
-    try:
-        found = diff(options.a, options.b)
-    except Error as error:
-        refuse(options.format, str(error))
-        return 2
-    print(
-        written(
-            options.format, lambda: str(found), lambda: dataclasses.asdict(found), lambda: _annotations(found)
-        )
+    options = parse("diff", parser, argv)
+    return answer("diff", options.format, lambda: _answer(options), "{}, expected two recordings")
+
+
+def _answer(options: argparse.Namespace) -> Answer:
+    found = diff(options.a, options.b)
+    return Answer(
+        1 if found else 0, lambda: str(found), lambda: dataclasses.asdict(found), lambda: _annotations(found)
     )
-    return 1 if found else 0
 
 
 def _annotations(found: Difference) -> list[Annotation]:

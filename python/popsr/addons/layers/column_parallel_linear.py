@@ -5,7 +5,6 @@ from __future__ import annotations
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_flag
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     ColumnPart,
@@ -88,6 +87,3 @@ class ColumnParallelLinear(ColumnPart):
         sequence_axis = read_sequence_axis(_WHERE, self.sequence_axis, read_features(_WHERE, x).shape)
         y = super().build(enter_region(x, group, sequence_axis))
         return collectives.replicated_all_gather(y, -1, group, "concat") if self.gather_output else y
-
-
-__dir__ = names_only(__all__)

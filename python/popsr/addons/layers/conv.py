@@ -10,7 +10,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._common import map_bias, torch_data, truncated_normal, variable_of
@@ -154,6 +153,3 @@ def _read_kernel(kernel_size: Any) -> tuple[int, int]:
         )
     height, width = (read_int("Conv2D: kernel_size", extent, 1) for extent in extents)
     return height, width
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr import dtypes, ops
 from popsr._program.context import gir
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_dtype, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import truncated_normal
 from popsr.addons.module import Module
@@ -120,6 +119,3 @@ class Embedding(Module):
             "weight", draw, self.dtype, replica_grouping=self.replica_grouping
         )
         return ops.gather(self.weight, indices, axis=0, zero_OOR=True)
-
-
-__dir__ = names_only(__all__)

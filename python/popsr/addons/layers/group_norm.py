@@ -10,7 +10,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, variable_of
 from popsr.addons.module import Module
@@ -86,6 +85,3 @@ class GroupNorm(Module):
         weight = torch_data("GroupNorm", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("GroupNorm", variables, "weight"): weight})
         return map_bias("GroupNorm", weights, variables, nn_layer, dtype)
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, read_a, read_shape
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._common import fitted, map_bias, torch_data, variable_of
@@ -118,6 +117,3 @@ def _read_extents(given: Any) -> tuple[int, ...]:
 
 def _reshaped(t: Tensor, shape: tuple[int, ...]) -> Tensor:
     return t if t.shape == shape else ops.reshape(t, shape)
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ import numpy as np
 
 from popsr._program.context import gir
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import read_operand
 from popsr.addons.module import Module
@@ -53,6 +52,3 @@ class LayerNormDistributed(Module):
         zeros = functools.partial(np.zeros, columns, np.float32)
         bias = self.add_variable_input("bias", zeros, x.dtype, replica_grouping=same)
         return layer_norm_distributed(x, weight, bias, eps, group)
-
-
-__dir__ = names_only(__all__)

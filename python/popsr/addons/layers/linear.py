@@ -10,7 +10,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
@@ -91,6 +90,3 @@ class Linear(Module):
         weight = torch_data("Linear", nn_layer, "weight", dtype)
         weights = WeightsDict({variable_of("Linear", variables, "weight"): np.ascontiguousarray(weight.T)})
         return map_bias("Linear", weights, variables, nn_layer, dtype)
-
-
-__dir__ = names_only(__all__)

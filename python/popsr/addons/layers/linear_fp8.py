@@ -9,7 +9,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import read_operand, truncated_normal
 from popsr.addons.layers.linear import Linear
@@ -122,6 +121,3 @@ def _product(lhs: Tensor, rhs: Tensor, lhs_scale: Tensor, rhs_scale: Tensor, kin
     """The product of scaled operands without their scales."""
     undone = ops.negate(lhs_scale + rhs_scale)
     return cast_if_needed(ops.matmul_pow2scaled(lhs, rhs, undone), kind)
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._common import map_bias, read_operand, torch_data, truncated_normal, variable_of
 from popsr.addons.module import Module
@@ -126,6 +125,3 @@ class LinearGQ(Module):
 def _nth(triples: Iterator[Triple], i: int) -> Iterator[Array]:
     """One of three of each."""
     return (triple[i] for triple in triples)
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,6 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, constant
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_a, read_flag, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.layers._parallel import (
@@ -151,6 +150,3 @@ class ParallelAttention(Module):
             seen = constant(np.tri(q.shape[2], dtype=np.bool_), dtypes.bool)
             scores = ops.where(seen, scores, constant(-np.inf, scores.dtype))
         return ops.matmul(ops.softmax(scores, -1), v)
-
-
-__dir__ = names_only(__all__)

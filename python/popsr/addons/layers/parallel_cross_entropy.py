@@ -7,7 +7,6 @@ from popsr._program.building.operands import read_shape_of
 from popsr._program.tensor import Tensor, constant
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import own_numbers, read_features, read_integers
 from popsr.addons.module import Module
@@ -76,6 +75,3 @@ class ParallelCrossEntropy(Module):
             self.reduction,
         )
         return ops.reshape(loss, labels.shape) if self.reduction == "none" else loss
-
-
-__dir__ = names_only(__all__)

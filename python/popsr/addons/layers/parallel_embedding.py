@@ -7,7 +7,6 @@ from popsr._program.building.operands import check_floats
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_dtype, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     Initial,
@@ -101,6 +100,3 @@ class ParallelEmbedding(Module):
         self.weight = add_parts(self, _WHERE, "weight", whole, shape, self.dtype, group, 0)
         y = ops.gather(self.weight, own_numbers(numbers, rows, group), axis=0, zero_OOR=True)
         return leave_region(_WHERE, y, group, sequence_axis)
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from popsr import ops
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_flag, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.layers._parallel import (
     Initial,
@@ -113,6 +112,3 @@ class RowParallelLinear(Module):
         if sequence_axis is not None:  # its gradient on each replica is the sum over a part of the sequence
             bias = collectives.replicated_all_reduce_identical_inputs(bias, group=group)
         return y + bias
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from popsr._program.building.operands import read_floats, read_labels, read_scal
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.ops.nn.losses import REDUCTION_TYPE
 
@@ -78,6 +77,3 @@ def _check(
     read_choice(where, "reduction", reduction, get_args(REDUCTION_TYPE))
     if ignore_index is not None:
         read_int(f"{where}: ignore_index", ignore_index, -(2**63))
-
-
-__dir__ = names_only(__all__)

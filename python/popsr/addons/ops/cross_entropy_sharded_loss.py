@@ -8,7 +8,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import check_labels, widened
 from popsr.errors import DTypeError, ShapeError
@@ -109,6 +108,3 @@ def _reduced(
             return ops.sum(losses) / ops.maximum(ops.sum(one - ignored), one)
     kinds = {"mean": ops.mean, "sum": ops.sum}
     return kinds[reduction](losses) if reduction in kinds else losses
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.context import ipu
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_ipu, read_items
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import check_labels, widened
@@ -132,6 +131,3 @@ def _place_of(t: Tensor) -> int:
             f"handle_ipus: the IPU of a tensor is unknown, got {shown(t)} that no op makes or takes, expected ipus"
         )
     return place[0]
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from popsr import dtypes, ops
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.float8 import FLOAT8
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 
@@ -37,6 +36,3 @@ def fp8_amax_scale(src: Tensor, dtype: dtypes.dtype = dtypes.float8_143) -> Tens
     exponent = ops.clip(exponent, MIN_SCALE, MAX_SCALE)
     zero = constant(0, wide)
     return ops.cast(ops.where(ops.greater(greatest, zero), exponent, zero), dtypes.int32)
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.float8 import FLOAT8
 from popsr._support.host.float_environment import in_default_environment
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._fp8 import MAX_SCALE, MIN_SCALE, finite_magnitudes, read_float8, read_source
 from popsr.fp8_utils import (
@@ -93,6 +92,3 @@ def _error_of_overflow() -> object:
 
 def _constant(data: object) -> Tensor:
     return constant(data, dtypes.float64, "fp8_mse_scale")
-
-
-__dir__ = names_only(__all__)

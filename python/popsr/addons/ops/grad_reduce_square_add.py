@@ -6,7 +6,6 @@ from popsr import dtypes, ops
 from popsr._program.building.operands import read_floats, read_scalar
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.ops.utils import cast_if_needed
@@ -37,6 +36,3 @@ def grad_reduce_square_add(t: Tensor, loss_scaling: int | float | Tensor) -> Ten
     if isinstance(scale, Tensor):
         scale = ops.reshape(cast_if_needed(scale, wide.dtype), ())
     return cast_if_needed(ops.sumsquare(wide / scale), dtypes.float32)
-
-
-__dir__ = names_only(__all__)

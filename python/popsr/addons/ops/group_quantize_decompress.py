@@ -12,7 +12,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_int
 from popsr._support.host.float_environment import in_default_environment
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 from popsr.ops.utils import cast_if_needed
@@ -171,6 +170,3 @@ def _check_shapes(
             f"{where}: group_scale has another shape, got {scale}, expected {shape} with a number of groups "
             f"that divides {whole[axis]} at axis {axis}"
         )
-
-
-__dir__ = names_only(__all__)

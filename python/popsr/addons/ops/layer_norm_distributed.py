@@ -7,7 +7,6 @@ from popsr._program.building.operands import read_axis, read_floats, read_shape_
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.ops.replicated_all_reduce_TP import replicated_all_reduce
@@ -55,6 +54,3 @@ def layer_norm_distributed(
     normed = centred * ops.rsqrt(variance + epsilon)
     result = normed * cast_if_needed(w, wide.dtype) + cast_if_needed(b, wide.dtype)
     return cast_if_needed(result, t.dtype)
-
-
-__dir__ = names_only(__all__)

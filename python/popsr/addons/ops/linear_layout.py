@@ -7,7 +7,6 @@ from popsr._program.building.operands import read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 
 __all__ = ["linear_layout"]
@@ -29,6 +28,3 @@ def linear_layout(t: Tensor, bs: int = 1) -> Tensor:
     """
     read_int("linear_layout: bs", bs, 1)
     return ops.identity(read_tensor("linear_layout", "t", t))
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.ops.collectives import (
     CollectiveOps,
@@ -45,6 +44,3 @@ def replicated_all_reduce(
     group = read_group(where, group)
     summed = replicated_all_reduce_identical_grad_inputs(read_tensor(where, "t", t), group=group)
     return replicated_all_reduce_identical_inputs(summed, group=group)
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Constant, Tensor, constant
 from popsr._support.host.arguments import read_choice, read_dtype, read_int, read_number, require_memory
 from popsr._support.host.float_environment import in_default_environment
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError, DTypeError, ShapeError
 
@@ -163,6 +162,3 @@ def _read_even(where: str, rotary_dim: int, most: int = 2**31) -> int:
     if number % 2:
         raise AttributeValueError(f"{where}: rotary_dim is odd, got {number}, expected an even number")
     return number
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, d2h_s
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype
 from popsr._support.host.types import HostTensor
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -62,6 +61,3 @@ def host_store(t: Tensor) -> DeviceToHostStream:
     stream = d2h_stream(t.shape, t.dtype, f"{t.name}_stream")
     ops.host_store(stream, t)
     return stream
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ from popsr._program.building.operands import check_floats
 from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, descend
@@ -116,6 +115,3 @@ class AdamOptimizerStep(OptimizerStep):
             epsilon=eps,
         )
         descend(var, u, lr)
-
-
-__dir__ = names_only(__all__)

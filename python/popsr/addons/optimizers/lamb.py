@@ -11,7 +11,6 @@ from popsr._program.building.operands import check_floats
 from popsr._program.context import gir, in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, scalar
@@ -122,6 +121,3 @@ class LambOptimizerStep(OptimizerStep):
         group = replica_grouping or gir().replica_grouping()
         total = collectives.replicated_all_reduce(square, "add", group)
         return total * scalar(parts / group.group_size, total.dtype)  # members that hold one part count once
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from popsr._program.building.operands import check_floats
 from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend, scalar
@@ -80,6 +79,3 @@ class LionOptimizerStep(OptimizerStep):
         u = decayed(var, ops.sign(mixed), weight_decay)
         var_updates.accumulate_moving_average_(m, g, beta2)
         descend(var, u, lr)
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from popsr._program.building.operands import check_floats
 from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_dtype, read_flag
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.ops._operands import widened
 from popsr.addons.optimizers._step import OptimizerStep, decayed, descend
@@ -84,6 +83,3 @@ class SGDOptimizerStep(OptimizerStep):
             ops.scaled_add_(velocity, u, momentum, 1.0)
             u = ops.scaled_add(widened(u), widened(velocity), 1.0, momentum) if nesterov else velocity
         descend(var, u, lr)
-
-
-__dir__ = names_only(__all__)

@@ -14,7 +14,6 @@ from popsr._program.context import in_sequence
 from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_a, read_items
-from popsr._support.lazy import names_only
 from popsr._support.records import Connection, GradGraph
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
@@ -211,6 +210,3 @@ def remap_grad_info(grad_info: GradGraphInfo, forward_graph: Graph, backward_gra
         forward_graph.ir,
         GradGraph(forward_graph._id, backward_graph._id, moved(record.inputs), moved(record.outputs)),
     )
-
-
-__dir__ = names_only(__all__)

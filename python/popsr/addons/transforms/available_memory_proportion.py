@@ -8,7 +8,6 @@ from numbers import Real
 from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a, read_ints
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
@@ -58,6 +57,3 @@ def _check(where: str, proportions: Iterable[float]) -> None:
             raise AttributeValueError(
                 f"{where}: a proportion is out of range, got {shown(each)}, expected 0 to 1"
             )
-
-
-__dir__ = names_only(__all__)

@@ -15,7 +15,6 @@ from popsr._program.graph import Graph
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_choice, read_flag, read_int, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import GraphWithNamedArgs
@@ -484,6 +483,3 @@ def _serialise(graph: GraphWithNamedArgs, plan: _Plan) -> BatchSerialResult:
     args = {key: remapped[t] for key, t in graph.args.to_dict().items() if t in remapped}
     named = GraphWithNamedArgs(outer, NamedTensors.from_dict(args))
     return BatchSerialResult(named, plan.buffers, remapped)
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_mapping, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.graph import BoundGraph
@@ -134,6 +133,3 @@ class PipelineBoundGraph(BoundGraph):
         self._forget_undone()
         id_ = value.id if isinstance(value, Tensor) else value
         return is_a(id_, str) and (id_ in self._inputs or id_ in self._outputs)
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.op import Op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_int, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, GraphError, StateError
@@ -166,6 +165,3 @@ class StageContext:
     def _stage_of(self, t: Tensor) -> int | None:
         producer = t.ir._core.tensor(t._id).producer
         return None if producer is None else self._stages.get(Op(t.ir, producer))
-
-
-__dir__ = names_only(__all__)

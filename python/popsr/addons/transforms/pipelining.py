@@ -18,7 +18,6 @@ from popsr._program.op import Op
 from popsr._program.outline import outline
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.transforms.pipeline_bound_graph import PipelineBoundGraph
@@ -220,6 +219,3 @@ def _refuse(method: str) -> NoReturn:
     raise UnsupportedError(
         f"Pipelining: steps run one after the other here, got {method} of an overlapping schedule, expected apply"
     )
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ from popsr._program.context import gir, in_sequence
 from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a
-from popsr._support.lazy import names_only
 from popsr._support.records import Connection
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
@@ -96,6 +95,3 @@ def recompute_graph(grad_graph: GraphWithNamedArgs) -> GraphWithNamedArgs:
 
 def _input(like: Tensor, by_ref: bool = False) -> Tensor:
     return graph_input(like.shape, like.dtype, like.name, by_ref, like.meta_shape)
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.graph import Graph
 from popsr._program.outline import outline
 from popsr._support.host.arguments import is_a, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -42,6 +41,3 @@ def repeat_graph(graph: Graph, repeat_count: int) -> Graph:
     if count <= 1 or not graph.ir._core.graph_ops(graph._id):
         return graph
     return outline(graph, 0, count, "repeat", carries=bool(graph.outputs))[0]
-
-
-__dir__ = names_only(__all__)

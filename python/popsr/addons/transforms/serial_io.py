@@ -12,7 +12,6 @@ from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import integer_of, is_a, read_a, read_int, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons._tiles import tiles
@@ -235,6 +234,3 @@ def store(t: Tensor, target: DeviceToHostStream | RemoteHandle, place: StepPlace
     else:
         with tiles(place.use_io_tiles):
             ops.host_store(target, stored)
-
-
-__dir__ = names_only(__all__)

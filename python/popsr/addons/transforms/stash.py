@@ -10,7 +10,6 @@ from popsr import dtypes, ops
 from popsr._program.context import in_sequence
 from popsr._program.tensor import Tensor, TensorByRef
 from popsr._support.host.arguments import read_a, read_int
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons.module import Module
 
@@ -65,6 +64,3 @@ def _counter(module: Module) -> Tensor:
     return module.add_variable_input(
         "counter", partial(np.zeros, (1,), np.uint32), dtypes.uint32, by_ref=True
     )
-
-
-__dir__ = names_only(__all__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.ir import Ir
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
@@ -39,6 +38,3 @@ def enable_fc_pass(ir: Ir) -> None:
 def _check(where: str, ir: Ir) -> None:
     if not is_a(ir, Ir):
         raise ArgumentTypeError(f"{where}: ir is not an Ir, got {shown(ir)}")
-
-
-__dir__ = names_only(__all__)

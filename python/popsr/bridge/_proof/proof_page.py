@@ -6,11 +6,12 @@ import os
 from collections.abc import Iterable, Sequence
 from html import escape
 from typing import NamedTuple
+from urllib.parse import quote
 
 from popsr._support.host.arguments import read_path
 from popsr.io._new_file import NewFile
 
-__all__ = ["Section", "page_of", "write_page"]
+__all__ = ["Link", "Section", "page_of", "write_page"]
 
 _STYLE = (
     ":root{color-scheme:light dark}"
@@ -27,7 +28,7 @@ _LONG = 60
 """Characters of a cell from which it has several lines."""
 
 
-_STANDING_OUT = ("yes", "undeclared", "differs", "unknown")
+_STANDING_OUT = ("yes", "undeclared", "differs", "unknown", "suspicious", "not ok", "not read")
 
 
 class Section(NamedTuple):
@@ -36,6 +37,13 @@ class Section(NamedTuple):
     title: str
     header: Sequence[str]
     rows: Iterable[Sequence[object]]
+
+
+class Link(NamedTuple):
+    """A cell that leads to another file."""
+
+    text: str
+    file: str
 
 
 def page_of(title: str, sections: Iterable[Section]) -> str:
@@ -72,6 +80,8 @@ def _row(row: Sequence[object]) -> str:
 
 
 def _cell(cell: object) -> str:
+    if isinstance(cell, Link):
+        return f'<td><a href="{escape(quote(cell.file))}">{escape(cell.text)}</a></td>'
     text = str(cell)
     kind = ' class="long"' if len(text) > _LONG else ""
     return f"<td{kind}>{escape(text)}</td>"

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-import math
-from collections.abc import Iterable
 from typing import Any
 
+from popsr._support.text.answers import FORMAT, plain
 from popsr.analysis import Lint
 from popsr.bridge._same import Sameness
 from popsr.bridge._step.values import ProvedValue
 from popsr.replicas import Partition
 
-__all__ = ["FORMAT", "record_of"]
-
-FORMAT = 1
-"""Number of the form; keys are only added to it."""
+__all__ = ["record_of"]
 
 
 def record_of(proof: Any) -> dict[str, Any]:
@@ -75,19 +70,8 @@ def _same(same: Sameness) -> dict[str, Any]:
         "ok": same.ok,
         "verdict": same.verdict,
         "steps": same.steps,
-        "place": None if same.place is None else _plain(same.place),
-        "repair": None if same.repair is None else _plain(same.repair),
-        "values": [_plain(each) for each in same.values],
+        "place": None if same.place is None else plain(same.place),
+        "repair": None if same.repair is None else plain(same.repair),
+        "values": [plain(each) for each in same.values],
         "notes": [*same.notes],
     }
-
-
-def _plain(record: Any) -> Any:
-    """The fields of a record by name; numbers that JSON lacks are None."""
-    if dataclasses.is_dataclass(record) and not isinstance(record, type):
-        return {each.name: _plain(getattr(record, each.name)) for each in dataclasses.fields(record)}
-    if isinstance(record, float) and not math.isfinite(record):
-        return None
-    if isinstance(record, Iterable) and not isinstance(record, str):
-        return [_plain(each) for each in record]
-    return record

@@ -90,7 +90,7 @@ def _read(path: Path) -> Any:
         return _yaml(text)
     except ImportError:
         raise MissingPackageError(
-            "audit: YAML files need PyYAML, expected `pip install pyyaml`, or JSON"
+            "audit: YAML files need PyYAML, expected `pip install 'popsr[yaml]'`, or JSON"
         ) from None
     except Exception as error:  # of YAML's or JSON's own kinds
         raise AttributeValueError(

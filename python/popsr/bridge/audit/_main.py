@@ -8,11 +8,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr._support.text.annotations import Annotation
+from popsr._support.text.answers import Answer, add_format, answer, parse
 from popsr.bridge.audit._compare import audit
 from popsr.bridge.audit._findings import AuditReport
 from popsr.bridge.audit._hashes import audit_log
-from popsr.errors import Error
+from popsr.errors import AttributeValueError
 
 __all__ = ["main"]
 
@@ -37,21 +38,21 @@ def main(argv: Sequence[str]) -> int:
     )
     parser.add_argument("--ranks", type=int, help="number of ranks, if some have no files")
     add_format(parser)
-    args = parser.parse_args(list(argv))
-    try:
-        is_log = all(_is_log(Path(each)) for each in args.source)
-        if not is_log and len(args.source) > 1:
-            parser.error("one folder or pattern at a time, or logs that end in .jsonl")
-        files = args.source if len(args.source) > 1 else args.source[0]
-        compare = audit_log if is_log else audit
-        report = compare(files, args.groups, ranks=args.ranks)
-    except Error as error:
-        refuse(args.format, str(error))
-        return 2
-    print(written(args.format, lambda: str(report), lambda: _record(report), lambda: _annotations(report)))
-    if report.drifts:
-        return 1
-    return 0 if report.ok else 2
+    args = parse("audit", parser, argv)
+    return answer("audit", args.format, lambda: _answer(args), "{}, expected files that can be compared")
+
+
+def _answer(args: argparse.Namespace) -> Answer:
+    is_log = all(_is_log(Path(each)) for each in args.source)
+    if not is_log and len(args.source) > 1:
+        raise AttributeValueError(
+            f"audit: got {len(args.source)} paths, expected one folder or pattern, or logs that end in .jsonl"
+        )
+    files = args.source if len(args.source) > 1 else args.source[0]
+    compare = audit_log if is_log else audit
+    report = compare(files, args.groups, ranks=args.ranks)
+    status = 1 if report.drifts else 0 if report.ok else 2
+    return Answer(status, lambda: str(report), lambda: _record(report), lambda: _annotations(report))
 
 
 def _annotations(report: AuditReport) -> Iterator[Annotation]:

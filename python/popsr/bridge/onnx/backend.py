@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from popsr._support.host.arguments import read_items, read_text
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.bridge.onnx._load import load
@@ -191,6 +190,3 @@ def run_node(node: Any, inputs: Any, device: str = "CPU", **options: Any) -> tup
 def supports_device(device: str) -> bool:
     """True for the CPU."""
     return PopsrBackend.supports_device(device)
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import popsr
-from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr._support.text.annotations import Annotation, finding_record
+from popsr._support.text.answers import Answer, add_format, answer, error_of, parse
 from popsr.compat._check.project import Project, python_files
 from popsr.compat._check.scan import Finding, scan
 from popsr.errors import FileError
@@ -57,21 +58,20 @@ def main(argv: Sequence[str]) -> int:
         "scripts", nargs="+", metavar="path", help="a script, or a folder with scripts in it and below"
     )
     add_format(parser)
-    options = parser.parse_args(argv)
+    options = parse("check", parser, argv)
+    return answer("check", options.format, lambda: _answer(options.scripts), "{}, expected programs")
+
+
+def _answer(scripts: Sequence[str]) -> Answer:
     with _without_collector():
-        report = _read([Path(each) for each in options.scripts])
-    for error in report.unreadable:
-        refuse(options.format, str(error))
-    lines = (*map(_line, report.findings), _summary(report))
-    print(
-        written(
-            options.format,
-            lambda: "\n".join(lines),
-            lambda: _as_json(report),
-            lambda: map(_annotation, report.findings),
-        )
+        report = _read([Path(each) for each in scripts])
+    return Answer(
+        2 if report.unreadable else int(not report.runs),
+        lambda: "\n".join([*map(_line, report.findings), _summary(report)]),
+        lambda: _as_json(report),
+        lambda: map(_annotation, report.findings),
+        [error_of(each, "{}") for each in report.unreadable],
     )
-    return 2 if report.unreadable else int(not report.runs)
 
 
 @contextmanager
@@ -128,7 +128,8 @@ def _as_json(report: _Report) -> dict[str, object]:
         "popsr": popsr.__version__,
         "files": [str(each) for each in report.files],
         "findings": [
-            {
+            finding_record(_annotation(each))
+            | {
                 "path": str(each.path),
                 "line": each.line,
                 "column": each.column,

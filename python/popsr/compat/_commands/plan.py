@@ -5,16 +5,17 @@ from __future__ import annotations
 import argparse
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any
 from unittest import mock
 
 from popsr._program.ir import Ir
 from popsr._session.session import Session
 from popsr._support.text.amounts import bytes_text, time_text
-from popsr._support.text.annotations import Annotation, add_format, refuse, written
+from popsr._support.text.annotations import Annotation
+from popsr._support.text.answers import Answer, add_format, answer, parse
 from popsr.analysis import Communication, communication
 from popsr.compat._commands.run import parse_program, prepare, run_program
-from popsr.errors import Error
+from popsr.errors import StateError
 
 __all__ = ["main"]
 
@@ -26,19 +27,25 @@ class _Planned(BaseException):
 def main(argv: Sequence[str]) -> int:
     """Run the program up to its session, and print the plan; returns the exit status."""
     options = _parse(argv)
+    expected = f"{options.program[0]} raised {{}}, expected a session"
+    return answer("plan", options.format, lambda: _answer(options), expected)
+
+
+def _answer(options: argparse.Namespace) -> Answer:
+    """Run the program; what it does after the session that is planned, and how it ends, does not count."""
+    prepare(options.program, options.is_module, options.force)
     try:
-        prepare(options.program, options.is_module, options.force)
         with mock.patch.object(Session, "__init__", _planning(options)):
             run_program((), options.program[0], options.is_module)
-    except _Planned:
-        return 0
-    except Error as error:
-        refuse(options.format, str(error))
-        return 2
-    refuse(
-        options.format, f"plan: the program made {options.made} sessions, expected {options.session} or more"
-    )
-    return 2
+    except BaseException:
+        if options.planned is None:
+            raise
+    planned: Answer | None = options.planned
+    if planned is None:
+        raise StateError(
+            f"plan: the program made {options.made} sessions, expected {options.session} or more"
+        )
+    return planned
 
 
 def _parse(argv: Sequence[str]) -> argparse.Namespace:
@@ -65,8 +72,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     )
     parser.add_argument("--session", type=_positive(int), default=1, metavar="N", help="the N-th session (1)")
     add_format(parser)
-    options = parse_program(parser, argv)
-    options.made = 0
+    options: argparse.Namespace = parse("plan", parser, argv, parse_program)
+    options.made, options.planned = 0, None
     return options
 
 
@@ -82,7 +89,7 @@ def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
 
 
 def _planning(options: argparse.Namespace) -> Callable[..., None]:
-    """The constructor of sessions that prints the plan of one of them in place of making it."""
+    """The constructor of sessions that plans one of them in place of making it."""
     construct = Session.__init__
 
     @functools.wraps(construct)
@@ -91,27 +98,26 @@ def _planning(options: argparse.Namespace) -> Callable[..., None]:
         if options.made < options.session:
             construct(self, ir, *args, **kwargs)
             return
-        _print(ir, options)
+        if options.planned is None:
+            options.planned = _plan(ir, options)
+        raise _Planned
 
     return make
 
 
-def _print(ir: Ir, options: argparse.Namespace) -> NoReturn:
+def _plan(ir: Ir, options: argparse.Namespace) -> Answer:
     links = {"bandwidth": options.bandwidth, "latency": options.latency}
     plans = [communication(ir, ranks=ranks) for ranks in options.ranks]
     above = (
         f"{ir.replication_factor} replicas; {bytes_text(options.bandwidth)}/s in each direction, "
         f"{time_text(options.latency)} a message"
     )
-    print(
-        written(
-            options.format,
-            lambda: "\n".join([above, *(plan.table(**links) for plan in plans)]),
-            lambda: _record(ir, plans, links),
-            lambda: _annotations(plans, links),
-        )
+    return Answer(
+        0,
+        lambda: "\n".join([above, *(plan.table(**links) for plan in plans)]),
+        lambda: _record(ir, plans, links),
+        lambda: _annotations(plans, links),
     )
-    raise _Planned
 
 
 def _record(ir: Ir, plans: Sequence[Communication], links: Mapping[str, float]) -> dict[str, Any]:

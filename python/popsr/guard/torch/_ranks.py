@@ -18,7 +18,7 @@ __all__ = ["Ranks"]
 _POLL = 0.001  # seconds between two looks at a collective that has no wait with an end
 _SOURCE = re.compile(r"^\[[^]]*\] *")
 _guards: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
-"""How many guards a process group has had: all its ranks count alike, whatever else some of them guard."""
+"""Number of guards that a process group has had: its ranks count alike, whatever else some of them guard."""
 
 
 class Ranks:

@@ -13,7 +13,6 @@ from popsr._program.building.emit import emit
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 from popsr.ops.shape.shape import reshape
 
@@ -153,6 +152,3 @@ def subsample(t: Tensor, strides: int | Iterable[int]) -> Tensor:
     """
     steps: Any = strides if isinstance(strides, Iterable) else [read_int("subsample: strides", strides)]
     return emit("subsample", {"t": t}, strides=read_ints("subsample", "strides", steps))
-
-
-__dir__ = names_only(__all__)

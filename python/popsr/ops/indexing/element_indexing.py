@@ -7,7 +7,6 @@ from typing import Literal, get_args
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["gather_elements", "scatter_elements"]
@@ -82,6 +81,3 @@ def scatter_elements(
     read_choice("scatter_elements", "reduction", reduction, get_args(ElementReduction))
     inputs = {"t": t, "indices": indices, "updates": updates}
     return emit("scatter_elements", inputs, axis=axis, reduction=reduction)
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ from typing import Literal
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["gather_general", "scatter_general"]
@@ -146,6 +145,3 @@ def scatter_general(
     )
     inputs = {"t": t, "indices": indices, "updates": updates}
     return emit("scatter_general", inputs, reduction=reduction, mode=mode, **dims)
-
-
-__dir__ = names_only(__all__)

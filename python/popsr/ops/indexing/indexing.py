@@ -12,7 +12,6 @@ from popsr._program.building.emit import emit, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_choice, read_flag
 from popsr._support.host.choices import Choices
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ops._facts import public_op
@@ -306,6 +305,3 @@ def grouped_scatter_reduce(
         enable_index_broadcast=read_flag(f"{where}: enable_index_broadcast", enable_index_broadcast),
         available_memory_proportion=available_memory_proportion,
     )
-
-
-__dir__ = names_only(__all__)

@@ -12,7 +12,6 @@ from popsr._program.building.emit import emit
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import is_a, read_ints, read_items, read_number
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.ops._facts import public_op
@@ -89,6 +88,3 @@ def check_increment(levels: Sequence[float]) -> None:
         raise AttributeValueError(
             f"histogram: levels do not ascend, got {shown(numbers)}, expected ascending numbers"
         )
-
-
-__dir__ = names_only(__all__)

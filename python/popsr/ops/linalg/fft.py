@@ -5,7 +5,6 @@ from __future__ import annotations
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["fft"]
@@ -48,6 +47,3 @@ def fft(t: Tensor, axis: int = -2, inverse: bool = False, real_part: bool = Fals
         inverse=read_flag("fft: inverse", inverse),
         real_part=read_flag("fft: real_part", real_part),
     )
-
-
-__dir__ = names_only(__all__)

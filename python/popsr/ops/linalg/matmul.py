@@ -6,7 +6,6 @@ from popsr import dtypes
 from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["matmul", "matmul_integer", "matmul_pow2scaled"]
@@ -115,6 +114,3 @@ def matmul_integer(
     zeros = {"lhs_zero": lhs_zero, "rhs_zero": rhs_zero}
     given = {name: optional_tensor("matmul_integer", name, zero) for name, zero in zeros.items()}
     return emit("matmul_integer", {"lhs": lhs, "rhs": rhs, **given})
-
-
-__dir__ = names_only(__all__)

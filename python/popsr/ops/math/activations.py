@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = [
@@ -208,6 +207,3 @@ def gelu_(t: Tensor) -> Tensor:
         array([-0.15880801,  0.        ,  0.841192  ], dtype=float32)
     """
     return emit("gelu_", {"t": t})
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = [
@@ -187,6 +186,3 @@ def shift_right_logical(t: Tensor, amount: Tensor) -> Tensor:
         array([124,   4,   0], dtype=int8)
     """
     return emit("shift_right_logical", {"t": t, "amount": amount})
-
-
-__dir__ = names_only(__all__)

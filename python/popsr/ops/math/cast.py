@@ -6,7 +6,6 @@ from popsr import dtypes
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["cast", "pow2scale_cast_from_fp8", "pow2scale_cast_to_fp8"]
@@ -91,6 +90,3 @@ def pow2scale_cast_from_fp8(t: Tensor, log2_scale: Tensor, data_type: dtypes.dty
     """
     name = "pow2scale_cast_from_fp8"
     return emit(name, {"t": t, "log2_scale": log2_scale}, data_type=read_dtype(name, data_type).name)
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = [
@@ -280,6 +279,3 @@ def where(condition: Tensor, lhs: Tensor, rhs: Tensor) -> Tensor:
         array([1., 4.], dtype=float32)
     """
     return emit("where", {"condition": condition, "lhs": lhs, "rhs": rhs})
-
-
-__dir__ = names_only(__all__)

@@ -13,7 +13,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr.errors import DTypeError
 from popsr.ops._facts import public_op
 
@@ -336,6 +335,3 @@ def scaled_add_(X: Tensor, Y: Tensor, a: float | Tensor = 1.0, b: float | Tensor
         array([ 7., 14.], dtype=float32)
     """
     return emit("scaled_add_", {"X": X, "Y": Y, "a": tensor(a), "b": tensor(b)}, a=number(a), b=number(b))
-
-
-__dir__ = names_only(__all__)

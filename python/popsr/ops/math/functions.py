@@ -11,7 +11,6 @@ from typing import Literal
 from popsr._program.building.emit import emit, emit_op
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_name
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = [
@@ -391,6 +390,3 @@ def trunc(t: Tensor) -> Tensor:
         array([ 1., -1.], dtype=float32)
     """
     return emit("trunc", {"t": t})
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from popsr import dtypes
 from popsr._program.building.emit import emit, optional_tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["dequantize_linear", "quantize_linear"]
@@ -85,6 +84,3 @@ def dequantize_linear(
         "zero_point": optional_tensor("dequantize_linear", "zero_point", zero_point),
     }
     return emit("dequantize_linear", inputs, axis=axis, block_size=block_size)
-
-
-__dir__ = names_only(__all__)

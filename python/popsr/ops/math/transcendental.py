@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = [
@@ -302,6 +301,3 @@ def tan(t: Tensor) -> Tensor:
         array([0.       , 1.5574077], dtype=float32)
     """
     return emit("tan", {"t": t})
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from typing import Any
 from popsr._program.building.emit import emit, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_flag, read_number
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ops._facts import public_op
@@ -65,6 +64,3 @@ def attention(
     else:
         scale = read_number(f"{where}: scale", scale)
     return emit(where, inputs, scale=scale, is_causal=read_flag(f"{where}: is_causal", is_causal))
-
-
-__dir__ = names_only(__all__)

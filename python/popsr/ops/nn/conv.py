@@ -17,7 +17,6 @@ import numpy as np
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, is_a, read_choice, read_ints, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
@@ -360,6 +359,3 @@ def _spatial(where: str, values: Any, t: Any, weight: Any, groups: Any) -> tuple
             "the spatial extents"
         )
     return read[2:]
-
-
-__dir__ = names_only(__all__)

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_shape
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["dropout", "shaped_dropout"]
@@ -64,6 +63,3 @@ def shaped_dropout(t: Tensor, seed_tensor: Tensor, shape: Iterable[int], ratio: 
     """
     mask = read_shape("shaped_dropout", shape)
     return emit("shaped_dropout", {"t": t, "seed_tensor": seed_tensor}, shape=mask, ratio=ratio)
-
-
-__dir__ = names_only(__all__)

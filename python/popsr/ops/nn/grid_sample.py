@@ -7,7 +7,6 @@ from typing import Literal, get_args
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["grid_sample"]
@@ -65,6 +64,3 @@ def grid_sample(
         padding_mode=padding_mode,
         align_corners=read_flag(f"{where}: align_corners", align_corners),
     )
-
-
-__dir__ = names_only(__all__)

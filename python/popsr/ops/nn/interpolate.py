@@ -8,7 +8,6 @@ from typing import Literal
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_choice, read_ints
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ops._facts import public_op
@@ -94,6 +93,3 @@ def interpolate(
         nearest_mode=nearest_mode,
         coordinate_transformation_mode=coordinate_transformation_mode,
     )
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from popsr._program.building.emit import emit, emit_op
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.constants import as_operand
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["nll_loss", "nll_loss_with_softmax_grad"]
@@ -93,6 +92,3 @@ def nll_loss_with_softmax_grad(
         outputs=2,
     )[1]
     return loss, gradient
-
-
-__dir__ = names_only(__all__)

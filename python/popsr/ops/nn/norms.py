@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["batch_norm_inference", "group_norm", "layer_norm"]
@@ -103,6 +102,3 @@ def batch_norm_inference(
         epsilon=epsilon,
         momentum=momentum,
     )
-
-
-__dir__ = names_only(__all__)

@@ -9,7 +9,6 @@ from typing import Any, Literal
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.ops._facts import public_op
 from popsr.ops.nn.conv import PadType
@@ -243,6 +242,3 @@ def reduce_window(
         for name, given in lists.items()
     }
     return emit("reduce_window", {"t": t}, reduction=reduction, **read)
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ from typing import Literal, get_args
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_choice, read_flag, read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["resize"]
@@ -104,6 +103,3 @@ def resize(
         roi=read_ints(where, "roi", roi, kind="floats"),
         extrapolation_value=extrapolation_value,
     )
-
-
-__dir__ = names_only(__all__)

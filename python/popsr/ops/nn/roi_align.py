@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["roi_align"]
@@ -61,6 +60,3 @@ def roi_align(
         spatial_scale=spatial_scale,
         sampling_ratio=sampling_ratio,
     )
-
-
-__dir__ = names_only(__all__)

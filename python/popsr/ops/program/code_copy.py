@@ -7,7 +7,6 @@ from typing import Literal, get_args
 from popsr._program.context import _context
 from popsr._program.graph import Graph
 from popsr._support.host.arguments import is_a, read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, UnsupportedError
@@ -63,6 +62,3 @@ def _check(where: str, graph: Graph, destination: CODE_LOCATION) -> None:
         raise UnsupportedError(
             f"{where}: destination is not supported, got {shown(destination)}, expected 'executable'"
         )
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.graph import Graph
 from popsr._program.ir import Ir
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import is_a, read_a, read_flag, read_index, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
@@ -246,6 +245,3 @@ def conditional_with_info(
     for i in modified:
         ir._core.mark_modified(op, i)
     return ConditionalSiteInfo(ir, op, (then_branch, else_branch))
-
-
-__dir__ = names_only(__all__)

@@ -13,7 +13,6 @@ from popsr._program.op import Op
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a, read_flag, read_index, read_int, read_items, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError
@@ -323,6 +322,3 @@ def _argument(where: str, wanted: Tensor, value: Any) -> Tensor:
         raise ArgumentTypeError(
             f"{where}: no tensor for {shown(wanted)}, got {shown(value)}: {error}"
         ) from None
-
-
-__dir__ = names_only(__all__)

@@ -11,7 +11,6 @@ from popsr._program.context import _context
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream, Stream
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_dtype, read_name, read_shape
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError, UnknownNameError
 from popsr.ops._facts import public_op
@@ -191,6 +190,3 @@ def init(
         "meta_shape": () if meta_shape is None else read_shape("init", meta_shape, "meta_shape"),
     }
     return emit_op("init", {}, attrs, name=None if name is None else read_name("init", name))[1][0]
-
-
-__dir__ = names_only(__all__)

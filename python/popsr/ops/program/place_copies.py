@@ -7,7 +7,6 @@ from popsr._program.building.placement import find_place, ipu_copy_attributes
 from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["io_tile_copy", "ipu_copy"]
@@ -52,6 +51,3 @@ def io_tile_copy(t: Tensor) -> Tensor:
     found = find_place(t) if is_a(t, Tensor) else None
     ipu, tiles = (_context.ipu_id or 0, "compute") if found is None else found
     return emit_op("io_tile_copy", {"t": t}, {}, place=(ipu, tiles == "compute"))[1][0]
-
-
-__dir__ = names_only(__all__)

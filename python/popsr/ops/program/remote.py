@@ -11,7 +11,6 @@ from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._program.variables.remote_buffer import RemoteBuffer
 from popsr._support.host.arguments import read_int, read_int64s, read_name
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, GraphError, OutOfRangeError
 from popsr.ops._facts import public_op
@@ -125,6 +124,3 @@ def multiply_tuple(tup: Iterable[int]) -> int:
     """The product of the extents of a shape; 1 for a scalar's."""
     tup = read_int64s("multiply_tuple", "tup", tup)
     return math.prod(tup)
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,6 @@ from popsr._program.create_graph import graph_input, graph_output
 from popsr._program.graph import Graph
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._support.host.arguments import read_int, read_mapping
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.dtypes import bool as bool_dtype
 from popsr.errors import ArgumentTypeError, DTypeError, GraphError, ShapeError
@@ -166,6 +165,3 @@ def _inputs(like: Sequence[Tensor], by_ref: Sequence[bool]) -> list[Tensor]:
 def _outputs(tensors: Iterable[Tensor]) -> None:
     for t in tensors:
         graph_output(t)
-
-
-__dir__ = names_only(__all__)

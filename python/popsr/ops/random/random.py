@@ -11,7 +11,6 @@ from popsr import dtypes
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype, read_shape
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["random_normal", "random_uniform"]
@@ -91,6 +90,3 @@ def random_normal(
         std=std,
         dtype=read_dtype("random_normal", dtype).name,
     )
-
-
-__dir__ = names_only(__all__)

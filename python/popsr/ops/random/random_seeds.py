@@ -7,7 +7,6 @@ from popsr._program.building.emit import emit, emit_op
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import integer_of, is_a
-from popsr._support.lazy import names_only
 from popsr.errors import DTypeError
 from popsr.ops._facts import public_op
 
@@ -76,6 +75,3 @@ def split_random_seed(seed: Tensor, n: int = 2) -> tuple[Tensor, ...]:
     number = integer_of(n) or 0
     count = number if 0 < number <= _MAX_SEEDS else 1  # the core checks it
     return tuple(emit_op("split_random_seed", {"seed": seed}, {"n": n}, outputs=count)[1])
-
-
-__dir__ = names_only(__all__)

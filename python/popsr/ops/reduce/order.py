@@ -12,7 +12,6 @@ from popsr._program.building.location import warn_user
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_flag
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 from popsr.ops.reduce.reductions import _axes
 
@@ -124,6 +123,3 @@ def topk(
     }
     values, indices = emit_op("topk", {"t": t}, attrs, outputs=2)[1]
     return values, indices
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,6 @@ from collections.abc import Iterable
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["l1", "l2", "logsum", "logsumexp", "max", "mean", "min", "prod", "sum", "sumsquare", "var"]
@@ -255,6 +254,3 @@ def var(
         array(1.25, dtype=float32)
     """
     return emit("var", {"t": t}, axis=_axes("var", axis), keepdims=keepdims, correction=correction)
-
-
-__dir__ = names_only(__all__)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["cummax", "cummin", "cumprod", "cumsum"]
@@ -90,6 +89,3 @@ def cumsum(t: Tensor, dim: int | None = 0) -> Tensor:
         array([1., 3., 6.], dtype=float32)
     """
     return emit("cumsum", {"t": t}, dim=dim)
-
-
-__dir__ = names_only(__all__)

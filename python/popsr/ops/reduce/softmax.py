@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["log_softmax", "softmax"]
@@ -46,6 +45,3 @@ def log_softmax(t: Tensor, axis: int) -> Tensor:
         array([-1.3862944, -0.287682 ], dtype=float32)
     """
     return emit("log_softmax", {"t": t}, axis=axis)
-
-
-__dir__ = names_only(__all__)

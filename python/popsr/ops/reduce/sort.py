@@ -14,7 +14,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import read_a, read_flag
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr.ops._facts import public_op
 from popsr.ops.shape.shape import expand
@@ -70,6 +69,3 @@ def argsort(t: Tensor, axis: int = -1, *, descending: bool = False) -> Tensor:
     numbers = np.arange(t.shape[along], dtype=np.int32).reshape([-1] + [1] * (t.rank - 1 - along))
     places = expand(as_operand(numbers, dtypes.int32), t.shape)
     return sort(t, places, axis=along, descending=descending)[1]
-
-
-__dir__ = names_only(__all__)

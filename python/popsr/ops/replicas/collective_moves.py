@@ -9,7 +9,6 @@ from popsr._program.building.emit import emit
 from popsr._program.context import _context
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_int, read_items
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, OutOfRangeError, ReplicaError
 from popsr.ops._facts import public_op
@@ -188,6 +187,3 @@ def _not_replicas(value: object) -> ArgumentTypeError:
     return ArgumentTypeError(
         f"replicated_permute: mapping is not a list of destinations, got {shown(value)}, expected replicas or pairs"
     )
-
-
-__dir__ = names_only(__all__)

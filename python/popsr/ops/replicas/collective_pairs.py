@@ -15,7 +15,6 @@ from popsr._program.building.placement import find_place
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_items
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, GraphError
 from popsr.ops._facts import public_op
@@ -187,6 +186,3 @@ def _places_of(name: str, tensors: Iterable[Tensor]) -> list[int]:
             )
         ipus.append(place[0])
     return ipus
-
-
-__dir__ = names_only(__all__)

@@ -8,7 +8,6 @@ from popsr import dtypes
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_dtype
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 from popsr.replicas import ReplicaGrouping
 
@@ -39,6 +38,3 @@ def replica_index(
         array([0, 1], dtype=uint32)
     """
     return emit("replica_index", {}, group=group, what=what, dtype=read_dtype("replica_index", dtype).name)
-
-
-__dir__ = names_only(__all__)

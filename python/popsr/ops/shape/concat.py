@@ -8,7 +8,6 @@ from popsr._program.building.emit import emit
 from popsr._program.building.operands import read_tensor_list
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["concat", "concat_"]
@@ -56,6 +55,3 @@ def concat_(ts: Iterable[Tensor], axis: int = 0) -> Tensor:
                [2., 4.]], dtype=float32)
     """
     return emit("concat_", {"ts": read_tensor_list("concat_", "ts", ts)}, axis=axis)
-
-
-__dir__ = names_only(__all__)

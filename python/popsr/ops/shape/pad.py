@@ -9,7 +9,6 @@ from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, TensorLike
 from popsr._program.variables.constants import as_operand
 from popsr._support.host.arguments import is_a, read_ints
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["pad"]
@@ -51,6 +50,3 @@ def pad(
     if is_a(t, Tensor) and not isinstance(value, Tensor):
         value = as_operand(value, t.dtype)
     return emit("pad", {"t": t, "value": value}, interior=between, **attrs)
-
-
-__dir__ = names_only(__all__)

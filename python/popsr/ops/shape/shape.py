@@ -20,7 +20,6 @@ from popsr._program.building.operands import read_axis
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import is_a, read_a, read_int, read_int64s, read_ints, read_items
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public_call
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError, ShapeError
@@ -443,6 +442,3 @@ def split(t: Tensor, splits: int | Sequence[int], axis: int = 0) -> list[Tensor]
     ends = builtins.list(itertools.accumulate(extents))
     starts = [end - extent for end, extent in zip(ends, extents, strict=True)]
     return [slice(t, [a], [b], [1], [axis]) for a, b in zip(starts, ends, strict=True)]
-
-
-__dir__ = names_only(__all__)

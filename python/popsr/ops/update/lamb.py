@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr.ops._facts import public_op
 
 __all__ = ["lamb_square"]
@@ -27,6 +26,3 @@ def lamb_square(t: Tensor) -> Tensor:
         array(25., dtype=float32)
     """
     return emit("lamb_square", {"t": t})
-
-
-__dir__ = names_only(__all__)

@@ -13,7 +13,6 @@ from typing import Any, Literal
 from popsr._program.building.emit import Inputs, emit, emit_op, number, tensor
 from popsr._program.tensor import Tensor
 from popsr._support.host.arguments import read_a, read_choice, read_int, read_number
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public, public_call
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
@@ -336,6 +335,3 @@ def _optional(op: str, name: str, value: Tensor | None) -> Any:
 def _first_of(op: str, inputs: Inputs, attrs: dict[str, Any], outputs: int) -> Tensor:
     """Append an op; its first output."""
     return emit_op(op, inputs, attrs, outputs=outputs)[1][0]
-
-
-__dir__ = names_only(__all__)

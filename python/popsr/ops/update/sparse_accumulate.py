@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from popsr._program.building.emit import emit, number, tensor
 from popsr._program.tensor import Tensor
-from popsr._support.lazy import names_only
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError
 from popsr.ops._facts import public_op
@@ -54,6 +53,3 @@ def sparse_accumulate_(
         )
     inputs = {"t": t, "X": X, "indices": indices, "f": tensor(f), "W": tensor(W)}
     return emit("sparse_accumulate_", inputs, axis=axis, f=number(f))
-
-
-__dir__ = names_only(__all__)

@@ -102,6 +102,7 @@ def functional(which: Any) -> Any:
 FORMS = [direct, jitted, functional]
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("prove", FORMS)
 def test_a_step_that_writes_to_its_modules(prove: Any) -> None:
     proof = prove(lambda path: True)
@@ -175,6 +176,7 @@ def linen_step(which: Any, state: Any, key: Any, x: Any, y: Any) -> Any:
     return state.apply_gradients(grads=averaged(grads, which)), lax.pmean(value, "data")
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_train_state_of_linen(whole: bool) -> None:
     model = Perceptron()

@@ -78,6 +78,7 @@ SAID = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("pair", SAID, ids=": ".join)
 def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
     check_words(said, BUGS, pair, *SAID[pair])
@@ -86,6 +87,7 @@ def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
 OTHERS = kinds_not_said(BUGS, SAID)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("exact", EXACT)
 @pytest.mark.parametrize("pair", OTHERS, ids=[bug.kind for _, bug in OTHERS])
 def test_a_bug_of_each_kind(pair: tuple[Right, Bug], exact: bool) -> None:

@@ -29,6 +29,7 @@ def verdicts(program: TorchProgram, exact: bool) -> tuple[set[str], dict[str, st
     return {*verdict.differing}, verdict.unknown
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("exact", ENGINES)
 @pytest.mark.parametrize("name", ["accumulation", "sharded weights", "clipping", "tied stages"])
 def test_right_steps(name: str, exact: bool) -> None:
@@ -70,6 +71,7 @@ SAID = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("pair", SAID, ids=": ".join)
 def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
     check_words(said, BUGS, pair, *SAID[pair])
@@ -78,6 +80,7 @@ def test_what_is_said_of_a_line(pair: tuple[str, str]) -> None:
 OTHERS = kinds_not_said(BUGS, SAID)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("pair", OTHERS, ids=[bug.kind for _, bug in OTHERS])
 def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
     program = pair[0].make(pair[1].name)

@@ -34,6 +34,7 @@ def test_the_table() -> None:
     check_table(STEPS)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("pair", ONE_OF_EACH_KIND, ids=[bug.kind for _, bug in ONE_OF_EACH_KIND])
 def test_a_bug_of_each_kind(pair: tuple[Right, Bug]) -> None:
     check_bug(*pair)

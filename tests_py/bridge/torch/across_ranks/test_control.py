@@ -89,6 +89,7 @@ def without_compiled_branches() -> None:
 MODULES = [Branches, Doubling, Nested]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
 def test_exported_programs_have_torchs_values(kind: type[nn.Module]) -> None:
     module = kind()
@@ -112,6 +113,7 @@ def test_graphs_of_make_fx_have_torchs_values(kind: type[nn.Module]) -> None:
             np.testing.assert_array_equal(got[f"result[{k}]"][r], expected.detach().numpy())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("kind", MODULES, ids=lambda kind: kind.__name__)
 def test_results_are_equal_where_the_predicate_is(kind: type[nn.Module]) -> None:
     program = torch.export.export(kind(), (torch.ones(3),))

@@ -134,6 +134,7 @@ def _step(write: Write) -> Callable[[Any, Any], None]:
     return step
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize(("path", "write", "groups"), [row[1:] for row in [*PLACES, *NUMBERS, *KINDS]],
                          ids=[row[0] for row in [*PLACES, *NUMBERS, *KINDS]])  # fmt: skip
 def test_claims_and_runs(path: str, write: Write, groups: str) -> None:

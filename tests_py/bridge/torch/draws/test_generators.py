@@ -176,6 +176,7 @@ def groups_of(rows: Any) -> str:
     return "".join("{" + ",".join(map(str, ranks)) + "}" for ranks in found.values())
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", DRAWS)
 def test_each_op_draws_the_numbers_of_its_generator(name: str) -> None:
     draw = DRAWS[name]

@@ -28,6 +28,7 @@ def check(outcome: Outcome) -> None:
     assert not outcome.false, (outcome.cell, outcome.false)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("cell", SLICE, ids="{0.parallel}, {0.optimizer}".format)
 def test_cell(cell: Cell) -> None:
     (outcome,) = judged([cell])
@@ -38,6 +39,7 @@ def test_cell(cell: Cell) -> None:
     assert shown == [entry(cell, state_of(outcome.text))], "run python -m tests_py.bridge.torch.matrix"
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("plant", PLANTS[1:])
 def test_planted_bug(plant: str) -> None:
     """Plants drift on the ranks of some cells, which are not "ok" then."""

@@ -88,6 +88,7 @@ def _cases() -> list[Any]:
     ]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", _cases())
 def test_as_real_ranks(name: str) -> None:
     check(name)
@@ -272,6 +273,7 @@ def with_schedulers(m: Any) -> Any:
     return made
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused(name: str) -> None:
     step, text = REFUSED[name]

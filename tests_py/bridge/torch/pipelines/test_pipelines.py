@@ -42,6 +42,7 @@ def array_of(bits: gloo.Bits) -> np.ndarray[Any, Any]:
     return np.frombuffer(data, dtype.removeprefix("torch.")).reshape(shape)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_claims(name: str) -> None:
     world, make, step = PROGRAMS[name]

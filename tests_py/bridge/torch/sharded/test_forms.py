@@ -28,6 +28,7 @@ def _names(table: dict[str, Any]) -> list[Any]:
     ]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("name", _names(forms.FORMS))
 def test_fully_shard(name: str) -> None:
     assert check_form(forms.__name__, name).ok
@@ -38,6 +39,7 @@ def test_parallel(name: str) -> None:
     assert check_form(parallel_forms.__name__, name).ok
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("name", _names(other_forms.FORMS))
 def test_other(name: str) -> None:
     assert check_form(other_forms.__name__, name).ok

@@ -156,6 +156,7 @@ TORCHS: dict[str, tuple[Any, Any, str]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", TORCHS)
 def test_errors_of_torch_are_passed_on(name: str) -> None:
     optimizer, step, told = TORCHS[name]
@@ -179,6 +180,7 @@ GROUPS = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("world", GROUPS)
 def test_data_of_ranks_that_split_layers(world: int) -> None:
     model = parallel.parallel() if world == 2 else parallel.sharded_parallel(2, 2)

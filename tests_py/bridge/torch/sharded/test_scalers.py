@@ -63,6 +63,7 @@ def biases(order: int) -> list[float]:
     return [float(each) for each in m[0].bias.to_local()]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("order", [1, -1])
 def test_infinities_are_shared_by_the_placements_of_the_first_gradient(order: int) -> None:
     """Torch reduces the check over the axes that the optimiser's first gradient is cut along, and over no others."""

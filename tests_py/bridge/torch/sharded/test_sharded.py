@@ -75,6 +75,7 @@ def sharded(*shape: int, **options: Any) -> Any:
     return model
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("shape", "groups"), [((4,), "{0}{1}{2}{3}"), ((2, 2), "{0,2}{1,3}")])
 def test_fully_sharded(shape: tuple[int, ...], groups: str) -> None:
     made = bridge.trace_step(models.plain_step, sharded(*shape), sgd, models.labelled, replicas=4)

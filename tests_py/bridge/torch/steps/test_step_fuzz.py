@@ -47,6 +47,7 @@ def test_many_claims_hold_on_ranks(tracer: Tracer, start: int) -> None:
         assert not outcome.failures, told(outcome)
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize(("form", "world"), [(form, 4 if form in TWO_AXES else 2) for form in FORMS])
 def test_claims_of_mixed_steps_hold_on_ranks(tracer: Tracer, form: str, world: int) -> None:
     # The seeds before draw schedulers on branches of ranks, which are traced 48 times.
@@ -74,6 +75,7 @@ def _flush(text: str) -> str:
     return re.sub(r"\n *", "\n", text)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_fault_is_found(tracer: Tracer, name: str) -> None:
     mutant, tried = MUTANTS[name], 24

@@ -170,6 +170,7 @@ OPTIMIZERS: dict[str, Callable[[Any], Any]] = {
 }
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("name", ZEROED)
 def test_gradients(name: str, optimizer: str) -> None:

@@ -63,6 +63,7 @@ def compare(
     return made
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_optimizers(name: str) -> None:
     made = compare(models.data_parallel(), models.mlp, OPTIMIZERS[name], models.labelled, 4)

@@ -272,6 +272,7 @@ def sgd(model: Any) -> Any:
     return torch.optim.SGD(model.parameters(), lr=0.1)
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", FOLLOWED)
 def test_followed(name: str) -> None:
     model, body = FOLLOWED[name]

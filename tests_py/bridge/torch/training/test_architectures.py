@@ -37,6 +37,7 @@ def step_with(loss_of: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     return step
 
 
+@pytest.mark.share(5)
 @pytest.mark.parametrize("world", [4, pytest.param(8, marks=pytest.mark.slow)], ids="{} replicas".format)
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name: str, world: int) -> None:

@@ -52,6 +52,7 @@ def steps_of(name: str) -> dict[str, gloo.Bits]:
     return gloo.states(model, optimizer)
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_are_in_step_as_on_real_ranks(name: str) -> None:
     proof = proof_of(name, wrapped=True)
@@ -63,6 +64,7 @@ def test_programs_are_in_step_as_on_real_ranks(name: str) -> None:
             assert first[each.path] == second[each.path], each.path
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs_without_a_reduction_drift(name: str) -> None:
     proof = proof_of(name, wrapped=False)

@@ -126,6 +126,7 @@ RIGHT: list[Between] = [
 WRONG: list[Between] = [summed_buffers, averaged_gradients, summed_gradients, summed_metric]
 
 
+@pytest.mark.share(6)
 @pytest.mark.parametrize("between", [*RIGHT, *WRONG], ids=lambda f: f.__name__)
 def test_collectives_beside_those_of_a_wrapper(between: Between) -> None:
     """The wrapper averages gradients, so that what is made of them is equal."""

@@ -105,6 +105,7 @@ ROWS: dict[str, Callable[[], Made]] = {
 }
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ROWS)
 def test_equal_as_without(name: str) -> None:
     assert wrapped.proved_outcome(ROWS[name]) == set()

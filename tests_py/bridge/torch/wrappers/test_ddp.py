@@ -34,6 +34,7 @@ def real() -> dict[str, set[str] | str]:
     return wrapped.real_outcomes()
 
 
+@pytest.mark.share(4)
 @pytest.mark.parametrize("name", ROWS)
 def test_equal_where_ranks_are(name: str) -> None:
     found, expected = wrapped.proved_outcome(ROWS[name]), real()[name]

@@ -176,6 +176,7 @@ def array_of(bits: gloo.Bits) -> Any:
     return np.frombuffer(bits[2], np.float32).reshape(bits[1])
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ROWS)
 def test_claims_and_values_are_those_of_ranks(name: str) -> None:
     body, expected = ROWS[name]
@@ -225,6 +226,7 @@ def returned_by_first(m: Any, optimizer: Any, x: Any, y: Any) -> Any:
     return made if rank() == 0 else None
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("body", "told"),
     [

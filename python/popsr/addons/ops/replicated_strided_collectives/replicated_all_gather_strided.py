@@ -7,7 +7,6 @@ from popsr._program.building.operands import read_tensor
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.ops import collectives
 from popsr.replicas import ReplicaGrouping
@@ -37,6 +36,3 @@ def replicated_all_gather_strided(t: Tensor, group: ReplicaGrouping | None = Non
     if read_tensor(where, "t", t).meta_shape:
         return collectives.replicated_all_gather(t, 0, group, "meta_shape")
     return collectives.replicated_all_gather(ops.flatten(t), 0, group, "concat")
-
-
-__dir__ = names_only(__all__)

@@ -10,7 +10,6 @@ from popsr._program.create_graph import graph_output
 from popsr._program.tensor import Tensor, constant
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice, read_flag
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.addons._tiles import tiles
 from popsr.addons.graph import GraphWithNamedArgs
@@ -153,6 +152,3 @@ def _reduce(t: Tensor, op: CollectiveOps, group: ReplicaGrouping) -> Tensor:
         return collectives.replicated_all_reduce_identical_grad_inputs(t, group=group)
     total = collectives.replicated_all_reduce_identical_grad_inputs(widened(t), group=group)
     return cast_if_needed(total / group.group_size, t.dtype)
-
-
-__dir__ = names_only(__all__)

@@ -6,7 +6,6 @@ from popsr._program.building.operands import read_tensor
 from popsr._program.tensor import Tensor
 from popsr._program.variables.variables import read_group
 from popsr._support.host.arguments import read_choice
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.ops import collectives
 from popsr.ops.collectives import CollectiveOps
@@ -44,6 +43,3 @@ def replicated_reduce_scatter_strided(
     return collectives.replicated_reduce_scatter(
         read_tensor(where, "t", t), op, group, configure_output_for_replicated_tensor_sharding
     )
-
-
-__dir__ = names_only(__all__)

@@ -18,7 +18,6 @@ from popsr._program.building.operands import read_floats
 from popsr._program.building.transaction import transactional
 from popsr._program.tensor import Tensor, constant
 from popsr._support.host.arguments import read_int, read_number
-from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.addons.ops._operands import widened
@@ -110,6 +109,3 @@ def _gathered_product(lhs: Tensor, matrix: np.ndarray[Any, Any]) -> Tensor:
         terms, constant(columns, dtypes.int32), "sum", axis=0, axis_size=matrix.shape[1]
     )
     return cast_if_needed(ops.reshape(ops.transpose(sums), (*lhs.shape[:-1], matrix.shape[1])), lhs.dtype)
-
-
-__dir__ = names_only(__all__)
