@@ -40,7 +40,7 @@ TEST_CASE("flat schedules of random programs have the lists and properties of th
     Recipe recipe = random_recipe(random, random_replicas(random), Flavour::kControlFlow, 24);
     recipe.merges = number % 2 == 0;
     Program p(recipe.replicas);
-    grow(recipe, p);
+    test::grow(recipe, p);
     for (const GraphId graph : ids<GraphId>(p.ir.num_graphs())) {
       const FlatSchedule schedule(p.ir, graph);
       const std::vector<OpId>& ops = p.ir.graph(graph).ops;
