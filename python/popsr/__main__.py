@@ -21,8 +21,8 @@ commands:
                           print the messages that the program's session would move between N ranks of MPI in a run,
                           and the least time that they take; nothing of the session runs
   report script.py [-o FILE] [--text] [--static] [ARGS]
-                          run a program and write a report of each of its sessions: lints, variables, memory,
-                          collectives, time, graph; with --static before anything of the session runs
+                          run a program and write a report of each of its sessions, or else proofs: lints, variables,
+                          memory, collectives, time, graph; with --static before anything of the session runs
   prove script.py::step [--like "one device"] [--mesh data=4,model=2] [--replicas N] [--html FILE]
                           prove a training step of JAX or PyTorch without running it; exits with 1 when it is not ok
   audit PATH [--groups FILE]

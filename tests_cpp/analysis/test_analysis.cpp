@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/base/error.h"
 #include "popsr/transform/graph_editor.h"
@@ -15,10 +16,9 @@ namespace {
 
 using test::Expect;
 using test::facts_of;
+using test::kAll;
+using test::kEach;
 using test::Program;
-
-const std::string kTop = "{0,1,2,3}";
-const std::string kBottom = "{0}{1}{2}{3}";
 
 void check_facts(const Program& p, const Expect& expect) {
   const PartitionAnalysis facts(p.ir);
@@ -44,15 +44,15 @@ TEST_CASE("analysis: sources") {
   p("init", {}, "zero", {{"shape", Shape{4}}, {"dtype", DType::kFloat32}});
   p("init", {}, "undef",
     {{"shape", Shape{4}}, {"dtype", DType::kFloat32}, {"init_type", std::string("undef")}});
-  check_facts(p, {{"x", kBottom},
-                  {"mask", kTop},
-                  {"w", kTop},
-                  {"h", kTop},
+  check_facts(p, {{"x", kEach},
+                  {"mask", kAll},
+                  {"w", kAll},
+                  {"h", kAll},
                   {"shared", "{0,2}{1,3}"},
                   {"s", "{0,2}{1,3}"},
-                  {"c", kTop},
-                  {"zero", kTop},
-                  {"undef", kBottom}});
+                  {"c", kAll},
+                  {"zero", kAll},
+                  {"undef", kEach}});
 }
 
 TEST_CASE("analysis: an op keeps what all its inputs keep") {
@@ -62,7 +62,7 @@ TEST_CASE("analysis: an op keeps what all its inputs keep") {
   const TensorId w = p.variable("w");
   p("add", {rows, w}, "h");
   p("add", {rows, columns}, "both");
-  check_facts(p, {{"h", "{0,1}{2,3}"}, {"both", kBottom}});
+  check_facts(p, {{"h", "{0,1}{2,3}"}, {"both", kEach}});
 }
 
 TEST_CASE("analysis: collectives make equal, position by position") {
@@ -76,12 +76,12 @@ TEST_CASE("analysis: collectives make equal, position by position") {
   p("replicated_all_gather", {shard}, "gathered", {{"group", p.groups(1, 2)}});
   p("replicated_all_reduce", {x}, "all");
   check_facts(p, {{"pairs", "{0,1}{2,3}"},
-                  {"tensor_then_data", kTop},
-                  {"same_tuples", kTop},
-                  {"shard", kBottom},
+                  {"tensor_then_data", kAll},
+                  {"same_tuples", kAll},
+                  {"shard", kEach},
                   {"transpose", "{0,2}{1,3}"},
                   {"gathered", "{0,1}{2,3}"},
-                  {"all", kTop}});
+                  {"all", kAll}});
 }
 
 // In-place
@@ -95,13 +95,13 @@ TEST_CASE("analysis: a write changes the value from there on") {
   p("relu", {y}, "after");
   p("copy_var_update_", {sum, before}, "again");
   p("relu", {y}, "restored");
-  check_facts(p, {{"before", kTop}, {"after", kBottom}, {"restored", kTop}, {"y", kTop}, {"x", kBottom}});
+  check_facts(p, {{"before", kAll}, {"after", kEach}, {"restored", kAll}, {"y", kAll}, {"x", kEach}});
   const PartitionAnalysis facts(p.ir);
   const ContextId main = facts.contexts(kMainGraph).at(0);
   using Values = std::vector<std::pair<int, std::string>>;
-  CHECK(texts(p, facts.values(y, main)) == Values{{1, kTop}, {3, kBottom}, {5, kTop}});
-  CHECK(texts(p, facts.values(sum, main)) == Values{{3, kBottom}, {5, kTop}});
-  CHECK(texts(p, facts.values(before, main)) == Values{{2, kTop}});
+  CHECK(texts(p, facts.values(y, main)) == Values{{1, kAll}, {3, kEach}, {5, kAll}});
+  CHECK(texts(p, facts.values(sum, main)) == Values{{3, kEach}, {5, kAll}});
+  CHECK(texts(p, facts.values(before, main)) == Values{{2, kAll}});
 }
 
 TEST_CASE("analysis: variables fall to the fixpoint across runs") {
@@ -113,7 +113,7 @@ TEST_CASE("analysis: variables fall to the fixpoint across runs") {
   p("copy_var_update_", {a, b});  // unequal from the second run on
   p("copy_var_update_", {b, c});  // the first run already ends unequal
   p("accumulate_", {kept, p("replicated_all_reduce", {p.load("x")})});
-  check_facts(p, {{"a", "{0,1}{2,3}"}, {"b", "{0,1}{2,3}"}, {"c", "{0,1}{2,3}"}, {"kept", kTop}});
+  check_facts(p, {{"a", "{0,1}{2,3}"}, {"b", "{0,1}{2,3}"}, {"c", "{0,1}{2,3}"}, {"kept", kAll}});
   const PartitionAnalysis facts(p.ir);
   CHECK(p.ir.partitions().to_string(facts.variable(a)) == "{0,1}{2,3}");
   CHECK(facts.variable(kept) == p.ir.partitions().top());
@@ -145,8 +145,8 @@ TEST_CASE("analysis: a graph has one context per vector of input facts") {
   check_facts(p, {{"first", "{0,1}{2,3}"},
                   {"second", "{0,2}{1,3}"},
                   {"third", "{0,1}{2,3}"},
-                  {"fourth", kTop},
-                  {"f_subgraph(0)/sum", kBottom},
+                  {"fourth", kAll},
+                  {"f_subgraph(0)/sum", kEach},
                   {"f_subgraph(0)/b", "{0,1}{2,3}"}});
   const PartitionAnalysis facts(p.ir);
   CHECK(facts.contexts(f).size() == 3);
@@ -163,7 +163,7 @@ TEST_CASE("analysis: callees get copies unless the call says that it modifies") 
     const OpId call = p.emit("call", {y, p.load("x")}, {{"graph", f}});
     if (by_reference) GraphEditor(p.ir).mark_modified(call, 0);
     p("relu", {y}, "after");
-    check_facts(p, {{"after", by_reference ? kBottom : kTop}, {"f_subgraph(0)/a", kBottom}});
+    check_facts(p, {{"after", by_reference ? kEach : kAll}, {"f_subgraph(0)/a", kEach}});
   }
 }
 
@@ -189,7 +189,7 @@ TEST_CASE("analysis: carried values fall to the fixpoint of the loop") {
                              {{"graph", f}, {"count", count}}, "out");
     p("relu", {p.ir.op(loop).outputs[0]}, "a");
     p("relu", {p.ir.op(loop).outputs[2]}, "c");
-    const std::string expected = count == 0 ? kTop : "{0,1}{2,3}";
+    const std::string expected = count == 0 ? kAll : "{0,1}{2,3}";
     check_facts(p, {{"a", expected}, {"c", expected}, {"out", expected}});
     CHECK(PartitionAnalysis(p.ir).contexts(f).size() == (count == 0 ? 0 : 1));
   }
@@ -210,7 +210,7 @@ TEST_CASE("analysis: what a loop modifies by reference persists across its itera
         p.emit("repeat", {p.variable("w"), v, p.load("x")}, {{"graph", f}, {"count", count}}, "out");
     GraphEditor(p.ir).mark_modified(loop, 1);
     p("relu", {v}, "after");
-    const std::string expected = count == 0 ? kTop : kBottom;
+    const std::string expected = count == 0 ? kAll : kEach;
     check_facts(p, {{"out", expected}, {"after", expected}, {"v", expected}});
   }
 }
@@ -227,7 +227,7 @@ TEST_CASE("analysis: a carried value that is modified by reference ends as the l
   const OpId loop =
       p.emit("repeat", {v, p.variable("w"), x}, {{"graph", f}, {"count", std::int64_t{2}}}, "out");
   GraphEditor(p.ir).mark_modified(loop, 0);
-  check_facts(p, {{"out", kTop}, {"v", kTop}, {"f_subgraph(0)/a", kBottom}});
+  check_facts(p, {{"out", kAll}, {"v", kAll}, {"f_subgraph(0)/a", kEach}});
 }
 
 // Seeds
@@ -246,9 +246,9 @@ TEST_CASE("analysis: seeds are the finest partition that breaks no proof") {
     CHECK(facts_of(p.ir, facts, {{"h", ""}}) == Expect{{"h", "{0,1}{2,3}"}});
     const auto seeds = [&](OpId op) { return p.ir.partitions().to_string(facts.seeds(op)); };
     const bool identical = rule == SeedRule::kIdentical;
-    CHECK(seeds(everywhere) == kTop);
-    CHECK(seeds(nowhere) == (identical ? kTop : kBottom));
-    CHECK(seeds(rows) == (identical ? kTop : "{0,1}{2,3}"));
+    CHECK(seeds(everywhere) == kAll);
+    CHECK(seeds(nowhere) == (identical ? kAll : kEach));
+    CHECK(seeds(rows) == (identical ? kAll : "{0,1}{2,3}"));
     CHECK_FALSE(facts.seed_rule(p.ir.op(wide)).has_value());
   }
 }

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
 #include "popsr/transform/graph_editor.h"
@@ -16,12 +17,14 @@ namespace popsr {
 namespace {
 
 using test::Attrs;
+using test::kAll;
+using test::kCondition;
+using test::kEach;
+using test::kEqual;
+using test::kPairs;
+using test::kUnequal;
 using test::kVector;
 using test::Program;
-
-constexpr auto kEqual = StreamMode::kBroadcast, kUnequal = StreamMode::kReplicate;
-const std::string kAll = "{0,1,2,3}", kEach = "{0}{1}{2}{3}", kPairs = "{0,1}{2,3}";
-const TensorType kCondition{DType::kBool, {}};
 
 /// Four replicas that differ in a condition; branches of (x, y, m, c), where x and y are equal everywhere.
 struct Branches : Program {

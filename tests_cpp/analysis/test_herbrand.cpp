@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names.h"
 #include "fuzz/facts_check.h"
 
 #include "popsr/transform/graph_editor.h"
@@ -13,9 +14,6 @@ namespace popsr {
 namespace {
 
 using namespace test;
-
-const std::string kTop = "{0,1,2,3}", kPairs = "{0,1}{2,3}", kBottom = "{0}{1}{2}{3}";
-const TensorType kCondition{DType::kBool, {}};
 
 /// Exact partition of the first output of an op of the main graph, over all sessions and runs.
 std::string exact(const Program& p, OpId op, int runs = 1) {
@@ -45,11 +43,11 @@ TEST_CASE("herbrand: equal terms are equal values, op by op") {
   Program p(4);
   const TensorId x = p.load("x"), w = p.variable("w"), rows = p.variable("rows", p.groups(1, 2));
   const std::vector<std::pair<OpId, std::string>> expect = {
-      {p.emit("relu", {x}), kBottom},
-      {p.emit("relu", {w}), kTop},
+      {p.emit("relu", {x}), kEach},
+      {p.emit("relu", {w}), kAll},
       {p.emit("add", {w, rows}), kPairs},
       {p.emit("replicated_all_reduce", {x}, {{"group", p.groups(1, 2)}}), kPairs},
-      {p.emit("replicated_all_reduce", {rows}, {{"group", p.groups(2, 2)}}), kTop},
+      {p.emit("replicated_all_reduce", {rows}, {{"group", p.groups(2, 2)}}), kAll},
       {p.emit("replicated_reduce_scatter", {rows}, {{"group", p.groups(2, 2)}}), kPairs},
       {p.emit("replicated_broadcast", {x}, {{"group", p.groups(2, 2)}, {"root", std::int64_t{1}}}),
        "{0,2}{1,3}"},
@@ -74,12 +72,12 @@ TEST_CASE("herbrand: calls by value and by reference") {
     const TensorId y = p.load("y", StreamMode::kBroadcast), x = p.load("x");
     const OpId call = p.emit("call", {y, x}, {{"graph", f}});
     if (by_reference) GraphEditor(p.ir).mark_modified(call, 0);
-    CHECK(exact(p, p.emit("relu", {y})) == (by_reference ? kBottom : kTop));
+    CHECK(exact(p, p.emit("relu", {y})) == (by_reference ? kEach : kAll));
   }
 }
 
 TEST_CASE("herbrand: loops hand on values and keep what they were given by reference") {
-  for (const auto& [count, expected] : {std::pair(std::int64_t{0}, kTop), {2, kTop}, {3, kPairs}}) {
+  for (const auto& [count, expected] : {std::pair(std::int64_t{0}, kAll), {2, kAll}, {3, kPairs}}) {
     Program p(4);
     // (a, b, c, x) -> (b, c, c + x): a difference in x reaches a in the third iteration.
     const GraphId f = graph_of(p, [&] {
@@ -90,7 +88,7 @@ TEST_CASE("herbrand: loops hand on values and keep what they were given by refer
     const TensorId w = p.variable("w"), rows = p.variable("rows", p.groups(1, 2));
     CHECK(exact(p, p.emit("repeat", {w, w, w, rows}, {{"graph", f}, {"count", count}})) == expected);
   }
-  for (const auto& [count, expected] : {std::pair(std::int64_t{1}, kTop), {2, kBottom}}) {
+  for (const auto& [count, expected] : {std::pair(std::int64_t{1}, kAll), {2, kEach}}) {
     Program p(4);
     const GraphId f = graph_of(p, [&] {
       p.sequence = SequenceMode::kOrdered;
@@ -101,7 +99,7 @@ TEST_CASE("herbrand: loops hand on values and keep what they were given by refer
     });
     const TensorId v = p.load("v", StreamMode::kBroadcast), w = p.variable("w"), x = p.load("x");
     const OpId loop = p.emit("repeat", {w, v, x}, {{"graph", f}, {"count", count}});
-    CHECK(exact(p, loop) == kTop);  // each iteration reads a fresh copy
+    CHECK(exact(p, loop) == kAll);  // each iteration reads a fresh copy
     GraphEditor(p.ir).mark_modified(loop, 1);
     CHECK(exact(p, loop) == expected);
   }
@@ -117,8 +115,8 @@ TEST_CASE("herbrand: equal conditions decide alike, others part") {
                   {{"then_branch", then_branch}, {"else_branch", else_branch}});
   };
   CHECK(exact(p, run(pairs, f, g)) == kPairs);
-  CHECK(exact(p, run(pairs, f, f)) == kTop);
-  CHECK(exact(p, run(all, reduce, g)) == kTop);
+  CHECK(exact(p, run(pairs, f, f)) == kAll);
+  CHECK(exact(p, run(all, reduce, g)) == kAll);
   Herbrand agreed(p.ir);
   PairCollector collector;
   for (std::uint64_t session = 0; session < 30; ++session) CHECK(agreed.session(session, 1, collector));
@@ -140,7 +138,7 @@ TEST_CASE("herbrand: who skips a load of a stream stays behind") {
   const GraphId loads = graph_of(p, load), nothing = p.ir.create_graph("nothing");
   const OpId before = load();
   p.emit("conditional", {pairs}, {{"then_branch", loads}, {"else_branch", nothing}});
-  CHECK(exact(p, before, 2) == kTop);  // each run starts afresh
+  CHECK(exact(p, before, 2) == kAll);  // each run starts afresh
   CHECK(exact(p, load(), 2) == kPairs);
 }
 
@@ -154,7 +152,7 @@ TEST_CASE("herbrand: replicas load the row of their group, from where they stand
   const OpId before = load();
   p.emit("conditional", {pairs}, {{"then_branch", loads}, {"else_branch", nothing}});
   CHECK(exact(p, before, 2) == "{0,2}{1,3}");
-  CHECK(exact(p, load(), 2) == kBottom);
+  CHECK(exact(p, load(), 2) == kEach);
 }
 
 TEST_CASE("herbrand: variables and remote memory are kept between runs") {
@@ -168,9 +166,9 @@ TEST_CASE("herbrand: variables and remote memory are kept between runs") {
   const OpId read = p.emit("relu", {a});
   p("copy_var_update_", {a, b});
   p.emit("remote_store", {c}, entry);
-  CHECK(exact(p, read, 1) == kTop);
+  CHECK(exact(p, read, 1) == kAll);
   CHECK(exact(p, read, 2) == kPairs);
-  CHECK(exact(p, read_remote, 1) == kTop);
+  CHECK(exact(p, read_remote, 1) == kAll);
   CHECK(exact(p, read_remote, 2) == "{0,2}{1,3}");
 }
 
@@ -184,16 +182,16 @@ TEST_CASE("herbrand: a view shows elements of other memory, and writes them") {
     return p("slice_", {t}, {}, {{"start", Ints{start}}, {"stop", Ints{start + 2}}, {"step", Ints{1}}});
   };
   p("copy_var_update_", {half(x, 2), u});
-  CHECK(exact(p, p.emit("relu", {half(x, 0)})) == kTop);
-  CHECK(exact(p, p.emit("relu", {half(x, 1)})) == kBottom);
-  CHECK(exact(p, p.emit("relu", {x})) == kBottom);
+  CHECK(exact(p, p.emit("relu", {half(x, 0)})) == kAll);
+  CHECK(exact(p, p.emit("relu", {half(x, 1)})) == kEach);
+  CHECK(exact(p, p.emit("relu", {x})) == kEach);
   const GraphId f = graph_of(p, [&] {
     const TensorId a = p.input("a");
     p("copy_var_update_", {half(a, 2), half(a, 0)});
   });
   const OpId call = p.emit("call", {p("reshape_", {x}, {}, {{"shape", Ints{4}}})}, {{"graph", f}});
   GraphEditor(p.ir).mark_modified(call, 0);
-  CHECK(exact(p, p.emit("relu", {x})) == kTop);
+  CHECK(exact(p, p.emit("relu", {x})) == kAll);
 }
 
 TEST_CASE("herbrand: an offset chooses the entry") {
@@ -208,10 +206,10 @@ TEST_CASE("herbrand: an offset chooses the entry") {
   const OpId after = p.emit("remote_load", {}, first);
   p.emit("remote_store", {w}, first);
   const OpId overwritten = p.emit("remote_load", {}, first);
-  CHECK(exact(p, before) == kTop);
-  CHECK(exact(p, gathered) == kBottom);
-  CHECK(exact(p, after) == kBottom);
-  CHECK(exact(p, overwritten) == kTop);
+  CHECK(exact(p, before) == kAll);
+  CHECK(exact(p, gathered) == kEach);
+  CHECK(exact(p, after) == kEach);
+  CHECK(exact(p, overwritten) == kAll);
 }
 
 }  // namespace

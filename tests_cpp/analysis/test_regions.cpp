@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "analysis/names.h"
 #include "popsr/analysis/explain/dataflow.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/effects/verify.h"
@@ -18,12 +19,15 @@ namespace {
 using test::Attrs;
 using test::Expect;
 using test::facts_of;
+using test::kAll;
+using test::kCondition;
+using test::kEach;
+using test::kEqual;
+using test::kHalf;
+using test::kPairs;
+using test::kUnequal;
 using test::Program;
 using Ints = std::vector<std::int64_t>;
-
-constexpr auto kEqual = StreamMode::kBroadcast, kUnequal = StreamMode::kReplicate;
-const std::string kAll = "{0,1,2,3}", kEach = "{0}{1}{2}{3}", kPairs = "{0,1}{2,3}";
-const TensorType kHalf{DType::kFloat32, {2}}, kCondition{DType::kBool, {}};
 
 struct Regions : Program {
   Regions() : Program(4) { sequence = SequenceMode::kOrdered; }

@@ -7,6 +7,7 @@
 #include <random>
 #include <vector>
 
+#include "analysis/names.h"
 #include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/analysis/partition_analysis.h"
 #include "popsr/analysis/popart/popart_analysis.h"
@@ -22,11 +23,13 @@ namespace {
 using test::error_of;
 using test::Expect;
 using test::facts_of;
+using test::kAll;
+using test::kEach;
+using test::kEqual;
+using test::kHalf;
+using test::kPairs;
 using test::Program;
 using Ints = std::vector<std::int64_t>;
-
-constexpr auto kEqual = StreamMode::kBroadcast;
-const TensorType kHalf{DType::kFloat32, {2}};
 
 struct Views : Program {
   Views() : Program(4) { sequence = SequenceMode::kOrdered; }
@@ -50,8 +53,6 @@ struct Views : Program {
     return result;
   }
 };
-
-const std::string kAll = "{0,1,2,3}", kEach = "{0}{1}{2}{3}", kPairs = "{0,1}{2,3}";
 
 TEST_CASE("view facts: a view of an equal and an unequal tensor leaves the equal one equal (P1)") {
   Views p;

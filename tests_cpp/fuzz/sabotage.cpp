@@ -48,7 +48,7 @@ template <PartitionFn rule>
 void claim(OpDef& def) {
   def.replicas.partition = rule;
 }
-PartitionId first_input(const RuleContext& context, std::size_t) { return context.inputs[0]; }
+PartitionId partition_of_first_input(const RuleContext& context, std::size_t) { return context.inputs[0]; }
 
 void swap_functions(kernels::KernelTable& table) {
   const auto kernels_of = [&](kernels::ElementwiseOp op) -> auto& {
@@ -62,11 +62,11 @@ constexpr Sabotage kSabotages[] = {
     {"threads forget a byte", "add", compute<depends_on_threads>},
     {"members overwrite each other", "replicated_all_reduce_", without_peers},
     {"an operand is not looked at", "accumulate_", without_influence},
-    {"a sum is what it was", "replicated_all_reduce", claim<first_input>},
+    {"a sum is what it was", "replicated_all_reduce", claim<partition_of_first_input>},
     {"parts are equal everywhere", "replicated_reduce_scatter", claim<equal_everywhere>},
     {"all replicas load the same", "host_load", claim<equal_everywhere>},
-    {"a result has the partition of one operand", "add", claim<first_input>},
-    {"a mask is random without its seed", "dropout", claim<first_input>},
+    {"a result has the partition of one operand", "add", claim<partition_of_first_input>},
+    {"a mask is random without its seed", "dropout", claim<partition_of_first_input>},
     {"a level has another function", "tanh", nullptr, swap_functions},
 };
 

@@ -58,7 +58,8 @@ void show_failure(std::uint64_t number) {
 // The judge itself
 
 /// The first of the programs from `first` on that convicts; nullopt when none does.
-std::optional<std::uint64_t> hunt(const Sabotage& sabotage, std::uint64_t first, std::uint64_t programs) {
+std::optional<std::uint64_t> first_conviction(const Sabotage& sabotage, std::uint64_t first,
+                                              std::uint64_t programs) {
   const auto registry = sabotaged(sabotage);
   std::optional<kernels::KernelTable> broken;
   if (sabotage.break_level != nullptr) {
@@ -76,13 +77,13 @@ std::optional<std::uint64_t> hunt(const Sabotage& sabotage, std::uint64_t first,
 void check_canary(std::uint64_t seed) {
   const Sabotage& sabotage = sabotages()[seed % sabotages().size()];
   INFO("canary ", sabotage.op, ": ", sabotage.what);
-  CHECK(hunt(sabotage, seed, 2000).has_value());
+  CHECK(first_conviction(sabotage, seed, 2000).has_value());
 }
 
 TEST_CASE("runtime fuzz: runtimes and claims that are wrong on purpose are found") {
   for (const Sabotage& sabotage : sabotages()) {
     INFO(sabotage.op, ": ", sabotage.what);
-    const auto number = hunt(sabotage, 1, 2000);
+    const auto number = first_conviction(sabotage, 1, 2000);
     REQUIRE(number.has_value());
     CHECK(judge_number(*number).failure == "");
   }

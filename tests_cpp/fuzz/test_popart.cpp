@@ -21,9 +21,9 @@ using test::kVector;
 using test::PopartScore;
 using test::Program;
 
-class Generator {
+class PopartGenerator {
  public:
-  Generator(Program& program, std::mt19937& random, bool grouped)
+  PopartGenerator(Program& program, std::mt19937& random, bool grouped)
       : p_(program), random_(random), grouped_(grouped) {}
 
   void grow(int ops) {
@@ -135,7 +135,7 @@ PopartScore score_of(bool grouped, int programs) {
   for (const std::int64_t replicas : {2, 4, 6, 8, 12}) {
     for (int round = 0; round < programs; ++round) {
       Program p(replicas);
-      Generator(p, random, grouped).grow(30);
+      PopartGenerator(p, random, grouped).grow(30);
       const double wrong = score.wrong;
       add_program(score, p);
       if (!grouped && score.wrong != wrong) FAIL("a wrong claim in\n", print_ir(p.ir));

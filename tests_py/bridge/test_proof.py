@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -230,6 +231,27 @@ def test_the_page_fits_small_screens(tmp_path: Path) -> None:
     assert text.index("Problems") < text.index("States") < text.index("Why w differs") < text.index("Lints")
     assert '<td class="long">' in text
     assert "<td>line 4 &lt;of&gt; model</td>" in text
+
+
+def test_a_report_has_the_proof_first(tmp_path: Path) -> None:
+    """A stream of 1 element too: a session would take its rows as equal until it is fed."""
+    b = StepBuilder(2)
+    with b:
+        w = b.state("w", np.float32(0), b.all())
+        b.update("w", w + b.data("x", (), F32, b.each()))
+        proof = b.finish().prove()
+    report = proof.report(tmp_path / "proof.html")
+    assert (tmp_path / "proof.html").read_text() == report.html
+    text = str(report)
+    headings = [
+        line for line, below in itertools.pairwise(text.splitlines()) if below and set(below) == {"="}
+    ]
+    assert headings[:3] == ["Proof", "Summary", "Lints"]
+    assert "not ok: 1 state on 2 replicas, 1 drifts" in text
+    assert "1 of 1 variable drifts" in text
+    assert "L2: 1 variable drifts" in text
+    with pytest.raises(errors.FileError):
+        proof.report(tmp_path / "none" / "proof.html")
 
 
 def test_many_that_drift_are_not_all_explained() -> None:

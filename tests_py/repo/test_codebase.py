@@ -74,17 +74,21 @@ def names_without_linkage(text: Any) -> Iterator[Any]:
 
 
 def compiled_together(file: Any) -> Any:
-    """Layer of a file of the core; for ops, whose files name their attributes, the folder."""
+    """Layer of a file of the core, or folder of a C++ test; for ops, whose files name their attributes, the folder."""
+    if not file.is_relative_to(CPP):
+        return file.relative_to(ROOT).parts[:2]
     folder = file.relative_to(CPP).parent
     return folder if folder.parts[0] == "ops" else folder.parts[0]
 
 
 def test_names_without_linkage_are_unique_among_files_that_are_compiled_together() -> None:
-    """A build with POPSR_UNITY compiles files of a layer together, those of ops by folder."""
-    alone = set(re.findall(r"cpp/popsr/\S+\.cpp", (ROOT / "CMakeLists.txt").read_text()))
+    """A build with POPSR_UNITY compiles files of a layer together, those of ops and of tests by folder."""
+    text = re.sub("GLOB_RECURSE.*", "", (ROOT / "CMakeLists.txt").read_text())
+    alone = re.findall(r"(?:cpp/popsr|tests_cpp)/\S+\.cpp", text)
     homes: dict[Any, list[str]] = {}
-    for file in (f for f in CPP.rglob("*.cpp") if "level" not in f.parts):
-        if str(file.relative_to(ROOT)) not in alone:
+    core = [f for f in CPP.rglob("*.cpp") if "level" not in f.parts]
+    for file in [*core, *(ROOT / "tests_cpp").rglob("*.cpp")]:
+        if not any(file.match(each) for each in alone):
             for name in set(names_without_linkage(file.read_text())):
                 homes.setdefault((compiled_together(file), name), []).append(file.name)
     assert len(homes) > 1000

@@ -168,18 +168,20 @@ def test_check_takes_time_in_proportion(name: str, tmp_path: Path) -> None:
 PROVES = (
     "import popsr\n"
     "ir = popsr.Ir(replication=2)\n"
-    "with ir.main_graph: popsr.variable(1.0, name='w')\n"
+    "with ir.main_graph:\n"
+    "    w = popsr.variable(1.0, name='w')\n"
+    "    w + w\n"
     "print(bool(popsr.prove(ir)))\n"
 )
 
 
-def test_a_report_of_a_program_that_only_proves_points_to_the_page_of_the_proof(tmp_path: Path) -> None:
+def test_a_program_that_only_proves_has_reports_of_its_proofs(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROVES)
     result = run(tmp_path, "report", "program.py")
-    assert (result.returncode, result.stdout) == (2, "True\n")
-    assert result.stderr.startswith(
-        "popsr: report: the program made 0 sessions, but 1 proof: proof.save_html(path)"
-    )
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout == "True\npopsr: report of proof 1: report.html\n"
+    page = (tmp_path / "report.html").read_text()
+    assert page.index('id="proof"') < page.index('id="summary"')
     (tmp_path / "program.py").write_text("")
     result = run(tmp_path, "report", "program.py")
-    assert result.stderr == "popsr: report: the program made 0 sessions, expected 1 or more\n"
+    assert result.stderr == "popsr: report: the program made 0 sessions and 0 proofs, expected 1 or more\n"

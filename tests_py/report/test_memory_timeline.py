@@ -54,7 +54,8 @@ def test_timeline_is_what_the_session_allocates(name: str, dedup: bool, optimise
 
 def slow_live_bytes(session: popsr.Session, dedup: bool) -> list[int]:
     """Bytes of results that are made and used later, after each op of a program without views or loops."""
-    ir, facts = session.ir, session.facts
+    ir = session.ir
+    facts = popsr.analysis.analyze(ir, equal=dict.fromkeys(session.equal_streams))
     all_ops = ir.main_graph.ops
     first: dict[Any, int] = {}
     last: dict[Any, int] = {}

@@ -44,11 +44,11 @@ def raising():
     return {}["no such key"]
 
 
-def unreadable():
+def unreadable(x):
     return 3
 
 
-unreadable_args = ()
+unreadable_args = 3
 
 
 class Job:
@@ -342,11 +342,14 @@ def test_steps_are_chosen_as_tests_are(folder: Path, capsys: pytest.CaptureFixtu
 
 
 def process(folder: Path, *args: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    paths = [str(each) for each in (ROOT / "python", folder) if each.is_dir()]
     return subprocess.run(
         [sys.executable, *args],
         cwd=folder,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([*paths, *filter(None, sys.path)]), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(folder), *filter(None, sys.path)]),
+            **environment,
+        },
         capture_output=True,
         text=True,
         check=False,

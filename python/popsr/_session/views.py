@@ -105,12 +105,15 @@ class SessionViews(Summarised):
 
     @property
     def facts(self) -> PartitionAnalysis:
-        """The facts of the last run, or of the first one if its streams are fed as assumed.
+        """The facts of the last run; before the first one those of ``analyze(ir)``, for any data.
 
-        Other than ``analyze(ir)`` it takes small streams as equal whose rows were equal as fed, and starts from what
-        the replicas really hold of each variable. ``warnings`` has lint L13 too.
+        Other than these, they take small streams as equal whose rows were equal as fed, and start from what the
+        replicas really hold of each variable. ``warnings`` has lint L13 too.
         """
         core = self._core.facts
+        if not self._core.stats()["runs"]:  # the core takes small streams as equal until it is fed
+            self._facts = self._facts or PartitionAnalysis(self._ir)
+            return self._facts
         if self._facts is None or self._facts._core is not core:
             self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
         return self._facts

@@ -6,6 +6,7 @@ MEMBERS = {
     "Graph._repr_html_": "show.graph_html:graph_repr_html",
     "Graph.html": "show.graph_html:graph_html",
     "Ir.dot_checkpoint": "show.dot:dot_checkpoint",
+    "Proof.report": "report.proof:proof_report",
     "Session.report": "report.page:session_report",
     "Session.trace": "trace.tracing:session_trace",
     "Session.write_dot_checks": "show.dot:write_dot_checks",

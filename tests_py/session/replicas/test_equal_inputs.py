@@ -79,6 +79,8 @@ def test_weights_stay_equal_while_small_streams_are_fed_equal_rows() -> None:
     assert not popsr.analysis.analyze(training.ir).is_equal(training.w)  # it assumes nothing
     with popsr.Session(training.ir, strict=True) as session:
         assert session.storage(training.w).num_blocks == 1
+        assert not session.facts.is_equal(training.w)  # before a run they hold for any data
+        assert session.facts.drifting()
         for run in range(5):
             session.run(training.feed(run))
             weights = training.weights(session)

@@ -17,6 +17,7 @@ __all__ = ["drift_causes", "lints_section"]
 _ENDS = 6  # steps of a path that are shown at each of its ends
 _MAX_CAUSES = 50
 _MAX_LINTS = 500
+_MAX_OPEN = 10
 
 
 def lints_section(source: Source) -> Section:
@@ -31,10 +32,24 @@ def lints_section(source: Source) -> Section:
     others = [lint for lint in warnings if not (lint.code == "L2" and causes)]
     if len(others) > _MAX_LINTS:
         sentences.append(f"Of the other lints the first {_MAX_LINTS} are shown.")
-    if others:
-        rows = [_lint_row(lint) for lint in others[:_MAX_LINTS]]
-        tables.append(Table(("lint", "line", "op", "text", "help"), rows, "other lints" if causes else ""))
+    tables += _lint_tables(others[:_MAX_LINTS])
     return Section("lints", "Lints", sentences, tables)
+
+
+def _lint_tables(lints: Sequence[Lint]) -> list[Table]:
+    """A table for each code; closed where all together would push the rest of the page off the screen."""
+    by_code: dict[str, list[Lint]] = {}
+    for lint in lints:
+        by_code.setdefault(lint.code, []).append(lint)
+    return [
+        Table(
+            ("lint", "line", "op", "text", "help"),
+            list(map(_lint_row, found)),
+            f"{code}: {plural(len(found), 'lint')}",
+            is_open=len(lints) <= _MAX_OPEN,
+        )
+        for code, found in by_code.items()
+    ]
 
 
 def _sentence(warnings: Sequence[Lint], causes: int) -> str:

@@ -53,11 +53,12 @@ class Report:
         return f"Report[{self.title!r} {len(self.html.encode())} bytes]"
 
 
-def report_of(source: Source) -> Report:
-    """The report of a session."""
+def report_of(source: Source, first: Sequence[Section] = ()) -> Report:
+    """The report of a session, below sections that come first."""
     strips = Strips()
     graph = graph_section(source, strips)
     sections = [
+        *first,
         summary_section(source, len(graph.data["ops"]["id"])),
         lints_section(source),
         variables_section(source),

@@ -20,7 +20,12 @@ if TYPE_CHECKING:
     from popsr.analysis import Communication, PartitionAnalysis, Traffic
     from popsr.replicas import Partition
 
-__all__ = ["Source"]
+__all__ = ["Source", "program_name"]
+
+
+def program_name() -> str:
+    """The file name of the script that runs."""
+    return os.path.basename(sys.argv[0] if sys.argv else "") or "program"
 
 
 @public
@@ -78,7 +83,7 @@ class Source:
             "profile=True": options.profile,
         }
         return cls(
-            title=os.path.basename(sys.argv[0] if sys.argv else "") or "program",
+            title=program_name(),
             ir=ir,
             facts=facts,
             core=core,

@@ -12,6 +12,8 @@ from typing import Any, Literal
 from popsr._program.building.gaps import Gap
 from popsr._program.building.location import short_place
 from popsr._program.op import Op
+from popsr._session.protocol import Report
+from popsr._support.extensions import call
 from popsr._support.host.arguments import read_flag, read_text
 from popsr._support.text.annotations import Annotation
 from popsr._support.text.entry_points import public
@@ -235,9 +237,23 @@ class Proof(Judged):
     def save_html(self, path: str | os.PathLike[str]) -> None:
         """Write the proof as one HTML file that needs nothing else: causes, states, explanations, lints.
 
-        Of the program, its memory and its collectives ``popsr.Session(proof.step.ir).report(path)`` has a page.
+        ``report`` has the program, its memory and its collectives, too.
         """
         write_page(path, page_of(self._verdict(), _sections(self)))
+
+    def report(self, path: str | os.PathLike[str] | None = None) -> Report:
+        """The proof and its program as one page: causes, states and explanations, then what a session's report has.
+
+        Args:
+            path: file to write, replaced completely or not at all: a page that needs nothing else, or the text if the
+                name ends in ``.txt``.
+        Returns:
+            The report: ``str`` is the text, ``html`` the page. Of a program with ops that popsr lacks, it is the proof.
+        Raises:
+            FileError: it cannot be written.
+        """
+        made: Report = call("_tools", "Proof.report", self._verdict(), _sections(self), self.step.ir, path)
+        return made
 
     def as_dict(self) -> dict[str, Any]:
         """The proof in lists, dictionaries, texts and numbers that JSON has; keys are only added to it."""

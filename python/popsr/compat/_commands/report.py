@@ -1,4 +1,4 @@
-"""``python -m popsr report``: the reports of a program's sessions, after it ran or as its sessions are made."""
+"""``python -m popsr report``: the reports of a program's sessions, else of its proofs, after it ran or as it runs."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def main(argv: Sequence[str]) -> int:
     """Run the program and write the reports; returns the exit status."""
     options = _parse(argv)
     sessions: list[Session] = []
-    proofs: list[None] = []
+    proofs: list[Proof] = []
     failed: BaseException | None = None
     try:
         prepare(options.program, options.is_module, options.force)
         with (
             mock.patch.object(Session, "__init__", _noting(options, sessions)),
-            mock.patch.object(BridgedStep, "prove", _counting(proofs)),
+            mock.patch.object(BridgedStep, "prove", _keeping(proofs)),
         ):
             run_program((), options.program[0], options.is_module)
     except _Made:
@@ -42,13 +42,15 @@ def main(argv: Sequence[str]) -> int:
         print(f"popsr: {error}", file=sys.stderr)
     except SystemExit as error:
         failed = error if error.code not in (None, 0) else None
-    if not sessions:
+    if not sessions and not proofs:
         if failed is None:
-            print(f"popsr: report: the program made 0 sessions, {_instead(len(proofs))}", file=sys.stderr)
+            print(
+                "popsr: report: the program made 0 sessions and 0 proofs, expected 1 or more", file=sys.stderr
+            )
         return 2
     try:
-        for number, session in enumerate(sessions, 1):
-            _write(options, session, number)
+        for number, made in enumerate(sessions or proofs, 1):
+            _write(options, made, number)
     except Error as error:
         print(f"popsr: {error}", file=sys.stderr)
         return 2
@@ -59,7 +61,8 @@ def _parse(argv: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         "python -m popsr report",
         description="Run a program, then write what is known of each session that it made: lints, variables, memory, "
-        "collectives, time, graph. One HTML file for each session; it needs no server and no network.",
+        "collectives, time, graph; of a program without sessions, of each proof. One HTML file for each; it needs no "
+        "server and no network.",
     )
     parser.add_argument(
         "-o",
@@ -92,36 +95,26 @@ def _noting(options: argparse.Namespace, sessions: list[Session]) -> Callable[..
     return make
 
 
-def _counting(proofs: list[None]) -> Callable[..., Proof]:
-    """The method that proves a step and also notes that it did."""
+def _keeping(proofs: list[Proof]) -> Callable[..., Proof]:
+    """The method that proves a step and also keeps the proof."""
     prove = BridgedStep.prove
 
     @functools.wraps(prove)
-    def counted(self: BridgedStep, **options: Any) -> Proof:
-        proofs.append(None)
-        return prove(self, **options)
+    def kept(self: BridgedStep, **options: Any) -> Proof:
+        proofs.append(prove(self, **options))
+        return proofs[-1]
 
-    return counted
-
-
-def _instead(proofs: int) -> str:
-    """The way to a page for a program without sessions."""
-    if not proofs:
-        return "expected 1 or more"
-    return (
-        f"but {proofs} proof{'' if proofs == 1 else 's'}: proof.save_html(path) writes the page of a proof, "
-        "popsr.Session(proof.step.ir).report(path) that of its program"
-    )
+    return kept
 
 
-def _write(options: argparse.Namespace, session: Session, number: int) -> None:
+def _write(options: argparse.Namespace, made: Session | Proof, number: int) -> None:
     if options.text:
-        print(session.report(), end="")
+        print(made.report(), end="")
         return
     path = Path(options.output)
     if number > 1:
         path = path.with_name(f"{path.stem}-{number}{path.suffix}")
-    session.report(path)
-    ranks = session._access.ranks
+    made.report(path)
+    ranks = made._access.ranks if isinstance(made, Session) else None
     if ranks is None or ranks.rank == 0:
-        print(f"popsr: report of session {number}: {path}")
+        print(f"popsr: report of {'session' if isinstance(made, Session) else 'proof'} {number}: {path}")

@@ -1,0 +1,56 @@
+"""The report of a proof: its causes and states first, then what is known of its program."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from popsr._session.session import Session
+from popsr._support.host.arguments import read_path
+from popsr._tools.report.model import Section, Table
+from popsr._tools.report.page import Report, report_of, write_report
+from popsr._tools.report.source import Source, program_name
+from popsr._tools.report.strips import Strips
+from popsr.errors import Error
+
+if TYPE_CHECKING:
+    from popsr._program.ir import Ir
+
+__all__ = ["Part", "proof_report"]
+
+_OPEN = 30
+"""Rows up to which a table is open at first: longer ones would push the rest off the screen."""
+
+
+class Part(NamedTuple):
+    """A heading and a table below it."""
+
+    title: str
+    header: Sequence[str]
+    rows: Iterable[Sequence[object]]
+
+
+def proof_report(verdict: str, parts: Iterable[Part], ir: Ir, path: str | os.PathLike[str] | None) -> Report:
+    """See :meth:`popsr.bridge.Proof.report`."""
+    where = None if path is None else read_path("report: path", path)
+    tables = [_table(*part) for part in parts]
+    try:
+        session = Session(ir)
+    except Error as error:  # an op that popsr lacks has no kernel
+        sentences = (
+            verdict,
+            f"The program cannot be compiled, so that nothing is said of its memory: {error}",
+        )
+        report = Report(program_name(), [Section("proof", "Proof", sentences, tables)], Strips())
+    else:
+        first = Section("proof", "Proof", (verdict,), tables)
+        report = report_of(Source.of_session(session), [first])
+    if where is not None:
+        write_report(report, where)
+    return report
+
+
+def _table(title: str, header: Sequence[str], rows: Iterable[Sequence[object]]) -> Table:
+    cells = [tuple(map(str, row)) for row in rows]
+    return Table(header, cells, title, is_open=len(cells) <= _OPEN)
