@@ -17,7 +17,12 @@ __all__ = ["Checked", "DriftError", "Finding"]
 
 if not TYPE_CHECKING:
     __getattr__ = public(
-        lazy_attributes(__name__, ("jax", "torch"), {}, unknown_attribute(__name__, __all__))
+        lazy_attributes(
+            __name__,
+            ("jax", "lightning", "log", "torch", "torchtitan", "transformers"),
+            {},
+            unknown_attribute(__name__, __all__),
+        )
     )
 
 __dir__ = names_only(__all__)

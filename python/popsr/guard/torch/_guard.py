@@ -5,13 +5,22 @@ from __future__ import annotations
 import math
 import os
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from popsr._support.host.arguments import read_bool, read_choice, read_int, read_number, read_path
+from popsr._support.host.arguments import (
+    read_bool,
+    read_call,
+    read_choice,
+    read_int,
+    read_number,
+    read_path,
+)
 from popsr._support.host.frameworks import framework
 from popsr._support.text.entry_points import public
+from popsr._support.text.one_line import one_line
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, DriftError, ReplicaWarning, StateError
 from popsr.guard._finding import Checked, Finding, drift_error
@@ -19,7 +28,14 @@ from popsr.guard._keys import length_key
 from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
 from popsr.guard.torch._hash import WHERE, device_hash, require_bytes
-from popsr.guard.torch._items import Item, job_items, local_statistics, plain_model, require_plain
+from popsr.guard.torch._items import (
+    Item,
+    job_items,
+    local_statistics,
+    plain_model,
+    plain_optimizer,
+    require_plain,
+)
 from popsr.guard.torch._ranks import Ranks
 
 __all__ = ["Guard", "guard"]
@@ -41,6 +57,7 @@ def guard(
     rng: bool = False,
     on_drift: str = "raise",
     folder: str | os.PathLike[str] | None = None,
+    log: Callable[[int, Checked], object] | None = None,
     timeout: float = 300.0,
 ) -> Guard:
     """Watch a training job: ranks that should hold a value with equal bits compare hashes of it as they train.
@@ -62,7 +79,8 @@ def guard(
 
     Args:
         model: the module, also wrapped by ``DistributedDataParallel`` or ``fully_shard``.
-        optimizer: the optimiser, or several, whose last one counts steps; ``step`` is of PyTorch's Optimizer.
+        optimizer: the optimiser, or several, whose last one counts steps; ``step`` is of PyTorch's Optimizer. The
+            wrapper of Accelerate is taken off.
         every: steps from check to check.
         groups: ranks that should agree, by pattern of names, for those that a pattern matches: ``"all"``, ``"none"``,
             sets as ``"{0,1}{2,3}"`` or lists of ranks, stride and size, or axes of ``mesh`` as ``"dp"``. Or a proof of
@@ -75,6 +93,8 @@ def guard(
         rng: the states of PyTorch's generators are compared too.
         on_drift: ``"raise"`` on all ranks; ``"warn"`` and go on; ``"save"`` what differs, of all ranks, and raise.
         folder: of saved values: ``step_10/rank_3.pt``, which ``popsr.bridge.audit.audit`` reads.
+        log: called on each rank with the step and the ``Checked`` of each check, before the error of a difference, as
+            those of ``popsr.guard.log``.
         timeout: seconds for which a rank waits for the others.
     Raises:
         DriftError: hashes differ that should agree, when a check finds it.
@@ -83,14 +103,16 @@ def guard(
         ReplicaError: the group has one rank, or groups are of another number of ranks.
         UnsupportedError: a value has no bytes to compare.
     """
-    settings = _Settings(every, batch is not None, gradients, rng, on_drift, folder)
+    settings = _Settings(every, batch is not None, gradients, rng, on_drift, folder, log)
     return Guard(model, optimizer, settings, (groups, mesh, group, batch), timeout)
 
 
 class _Settings:
     """Arguments that are plain values."""
 
-    def __init__(self, every: Any, batch: bool, gradients: Any, rng: Any, on_drift: Any, folder: Any) -> None:
+    def __init__(
+        self, every: Any, batch: bool, gradients: Any, rng: Any, on_drift: Any, folder: Any, log: Any
+    ) -> None:
         """Checks them."""
         self.every = read_int(f"{WHERE}: every", every, 1)
         self.batch = batch
@@ -103,6 +125,7 @@ class _Settings:
                 f"{WHERE}: on_drift and folder do not go together, got {shown(on_drift)} and {shown(folder)}, expected "
                 "'save' and a folder, or neither"
             )
+        self.log = (lambda *_: None) if log is None else read_call(f"{WHERE}: log", log)
 
 
 @public
@@ -208,9 +231,15 @@ class Guard:
         return self._compare(with_batch=False)
 
     def _after_step(self, *_: Any) -> None:
-        self.steps += 1
-        if self.steps % self._settings.every == 0:
-            self._compare(with_batch=self._settings.batch)
+        self._reach(self.steps + 1)
+
+    def _reach(self, step: int) -> None:
+        """Count up to a step, which the optimiser may have skipped, and compare once if it was time."""
+        if step > self.steps:
+            is_time = step // self._settings.every > self.steps // self._settings.every
+            self.steps = step
+            if is_time:
+                self._compare(with_batch=self._settings.batch)
 
     def _before_forward(self, module: Any, args: Any, kwargs: Any) -> None:
         if module.training and (self.steps + 1) % self._settings.every == 0:
@@ -236,8 +265,9 @@ class Guard:
         if finding is None:
             self._since = self.steps
             self._tell_of_shards(checked)
+            self._settings.log(self.steps, checked)
             return checked
-        self._act(table, finding)
+        self._act(table, checked, drift_error(WHERE, finding))
         return checked
 
     def _gathered_batch_groups(self) -> list[Any]:
@@ -283,13 +313,17 @@ class Guard:
                 stacklevel=2,
             )
 
-    def _act(self, table: Table, finding: Finding) -> None:
-        error = drift_error(WHERE, finding)
+    def _act(self, table: Table, checked: Checked, error: DriftError) -> None:
         if self._settings.on_drift == "warn":
+            self._settings.log(self.steps, checked)
             warnings.warn(ReplicaWarning(str(error)), stacklevel=2)
             return
+        try:
+            self._settings.log(self.steps, checked)
+        except Exception as failure:  # of the user's function, which must not stand before the difference
+            error.add_note(f"the check could not be logged: {one_line(str(failure), 160)}")
         if self._settings.folder is not None:
-            _save(self._settings.folder, table, finding, self._ranks, error)
+            _save(self._settings.folder, table, error.drift, self._ranks, error)
         raise error
 
 
@@ -310,9 +344,10 @@ def _save(folder: Path, table: Table, finding: Finding, ranks: Ranks, error: Dri
 def _optimizers(torch: Any, optimizer: Any) -> tuple[Any, ...]:
     if optimizer is None:
         return ()
-    found = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    given = tuple(optimizer) if isinstance(optimizer, (list, tuple)) else (optimizer,)
+    found = tuple(map(plain_optimizer, given))
     for each in found:
-        if not isinstance(each, torch.optim.Optimizer):
+        if not (isinstance(each, torch.optim.Optimizer) and hasattr(each, "_optimizer_step_post_hooks")):
             raise ArgumentTypeError(
                 f"{WHERE}: not an optimiser, got {shown(each)}, expected a torch.optim.Optimizer or several"
             )

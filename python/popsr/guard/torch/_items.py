@@ -11,7 +11,7 @@ from popsr._support.host.frameworks import framework
 from popsr.errors import UnsupportedError
 from popsr.guard.torch._hash import WHERE, require_bytes
 
-__all__ = ["Item", "job_items", "local_statistics", "plain_model", "require_plain"]
+__all__ = ["Item", "job_items", "local_statistics", "plain_model", "plain_optimizer", "require_plain"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +146,17 @@ def plain_model(model: Any) -> tuple[Any, Any]:
             model = model._orig_mod
         else:
             return model, group
+
+
+def plain_optimizer(optimizer: Any) -> Any:
+    """The optimiser inside Accelerate's wrapper, whose own steps run no hooks and may be no steps."""
+    kind = framework(WHERE, "torch").optim.Optimizer
+    while isinstance(optimizer, kind) and not hasattr(optimizer, "_optimizer_step_post_hooks"):
+        inner = getattr(optimizer, "optimizer", None)
+        if not isinstance(inner, kind):
+            break
+        optimizer = inner
+    return optimizer
 
 
 def require_plain(model: Any, optimizers: tuple[Any, ...]) -> None:
