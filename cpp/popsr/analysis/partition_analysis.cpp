@@ -227,6 +227,16 @@ const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
   return graph.index() < reachable_->size() ? (*reachable_)[graph] : none;
 }
 
+const FlatSchedule& PartitionAnalysis::schedule(GraphId graph) const {
+  if (graph.index() >= schedules_.size()) schedules_.resize(ir_->num_graphs());
+  std::shared_ptr<const FlatSchedule>& known = schedules_[graph];
+  if (known == nullptr) {
+    check_fresh();  // it is kept, and the program may return to the state that these facts are of
+    known = std::make_shared<const FlatSchedule>(*ir_, graph);
+  }
+  return *known;
+}
+
 PartitionId PartitionAnalysis::variable(TensorId id) const {
   if (const auto at = find_sorted(state_, id)) return variables_[*at];
   if (const auto at = find_sorted(remote_.of(kMainGraph), id)) return entries_[*at];

@@ -38,6 +38,7 @@
 #include "popsr/analysis/seed_rules.h"
 #include "popsr/analysis/solver/context_entry.h"
 #include "popsr/analysis/solver/solver_fault.h"
+#include "popsr/effects/flat_schedule.h"
 #include "popsr/effects/input_uses.h"
 #include "popsr/effects/loop_depths.h"
 #include "popsr/effects/remote_access.h"
@@ -178,6 +179,8 @@ class PartitionAnalysis {
   MemoryFacts entry_memory(const Context& context) const;
   /// Contexts that the program reaches, per graph, in the order of the walk.
   const std::vector<ContextId>& contexts(GraphId graph) const;
+  /// Schedule of a graph, made when it is first asked for: O(ops).
+  const FlatSchedule& schedule(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
   /// True if all state is as equal after each run as declared.
@@ -228,6 +231,7 @@ class PartitionAnalysis {
   };
   std::map<Key, ContextId> memo_;  ///< Contexts of called graphs by key.
   ContextId main_ = {};
+  mutable IdVector<GraphId, std::shared_ptr<const FlatSchedule>> schedules_;  ///< Schedules asked for.
   using Reachable = IdVector<GraphId, std::vector<ContextId>>;
   std::shared_ptr<Reachable> reachable_;
   mutable std::shared_ptr<const LintMemory> lint_memory_;

@@ -4,7 +4,7 @@
 #include <array>
 #include <numeric>
 
-#include "popsr/effects/fetch_ahead.h"
+#include "popsr/ir/op_def.h"
 
 namespace popsr {
 namespace {
@@ -22,9 +22,9 @@ class Makers {
     at_.assign(range, kNone);
   }
 
-  void note(const Op& op) {
+  void note(std::span<const TensorId> outputs, std::uint32_t position) {
     if (at_.empty()) return;
-    for (const TensorId output : op.outputs) at_[output.value - first_] = op.schedule.position;
+    for (const TensorId output : outputs) at_[output.value - first_] = position;
   }
   /// Position of the op that makes a tensor; kNone if none does.
   std::uint32_t of(TensorId tensor) const {
@@ -42,21 +42,21 @@ class Makers {
 /// The ops that each op depends on, by position.
 class Predecessors {
  public:
-  Predecessors(const Ir& ir, const Graph& graph) {
+  Predecessors(const Ir& ir, const Graph& graph, const FlatSchedule& schedule) {
     Makers makers(ir, graph);
-    first_.reserve(graph.ops.size() + 1);
-    list_.reserve(2 * graph.ops.size());
-    for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-      fetch_ahead(ir, graph.ops, i);
-      const Op& op = ir.op(graph.ops[i]);
+    first_.reserve(schedule.size() + 1);
+    list_.reserve(2 * schedule.size());
+    for (std::uint32_t i = 0; i < schedule.size(); ++i) {
       const auto add = [&](std::uint32_t before) {
-        if (before != kNone && before != op.schedule.position) list_.push_back(before);
+        if (before != kNone && before != i) list_.push_back(before);
       };
-      for (const OpId before : op.schedule.after) add(ir.op(before).schedule.position);
-      for (const TensorId input : op.inputs) {
+      if (schedule[i].ordered) {
+        for (const OpId before : ir.op(schedule[i].id).schedule.after) add(ir.op(before).schedule.position);
+      }
+      for (const TensorId input : schedule.inputs(i)) {
         if (input != kNone) add(makers.of(input));
       }
-      makers.note(op);
+      makers.note(schedule.outputs(i), i);
       first_.push_back(static_cast<std::uint32_t>(list_.size()));
     }
   }
@@ -84,6 +84,12 @@ std::vector<std::uint32_t> chains_of(const Predecessors& predecessors) {
     tails[chains[op]] = op;
   }
   return chains;
+}
+
+bool reads_one_of(std::span<const TensorId> inputs, std::span<const TensorId> outputs) {
+  return std::ranges::any_of(inputs, [&](TensorId input) {
+    return input != kNone && std::ranges::find(outputs, input) != outputs.end();
+  });
 }
 
 constexpr std::size_t kWords = 8;
@@ -130,21 +136,20 @@ bool follows(const Ir& ir, const Op& op, const Op& before) {
     return !before.schedule.parts.empty() && ir.op(id).schedule.position == before.schedule.position;
   };
   if (std::ranges::any_of(op.schedule.after, is_before)) return true;
-  return std::ranges::any_of(op.inputs, [&](TensorId input) {
-    return input != kNone && std::ranges::find(before.outputs, input) != before.outputs.end();
-  });
+  return reads_one_of(op.inputs, before.outputs);
 }
 
-NeighbourRuns::NeighbourRuns(const Ir& ir, const Graph& graph) {
-  run_.reserve(graph.ops.size());
+NeighbourRuns::NeighbourRuns(const Ir& ir, const FlatSchedule& schedule) {
+  run_.reserve(schedule.size());
   std::uint32_t run = 0;
-  const Op* before = nullptr;
-  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    fetch_ahead(ir, graph.ops, i);
-    const Op& op = ir.op(graph.ops[i]);
-    if (before != nullptr && !follows(ir, op, *before)) ++run;
+  for (std::size_t i = 0; i < schedule.size(); ++i) {
+    if (i > 0) {
+      const bool known = reads_one_of(schedule.inputs(i), schedule.outputs(i - 1));
+      const bool ordered =
+          schedule[i].ordered && follows(ir, ir.op(schedule[i].id), ir.op(schedule[i - 1].id));
+      if (!known && !ordered) ++run;
+    }
     run_.push_back(run);
-    before = &op;
   }
 }
 
@@ -153,11 +158,11 @@ std::uint32_t NeighbourRuns::last_run() const {
   return static_cast<std::uint32_t>(std::ranges::lower_bound(run_, run_.back()) - run_.begin());
 }
 
-std::vector<bool> must_run_before(const Ir& ir, const Graph& graph,
+std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, const FlatSchedule& schedule,
                                   std::span<const OrderQuestion> questions) {
   std::vector<bool> answers(questions.size(), true);
   if (questions.empty()) return answers;
-  const Predecessors predecessors(ir, graph);
+  const Predecessors predecessors(ir, graph, schedule);
   const std::vector<std::uint32_t> chains = chains_of(predecessors);
   std::vector<std::uint32_t> open;
   for (std::uint32_t q = 0; q < questions.size(); ++q) {

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/effects/flat_schedule.h"
 
 namespace popsr {
 
@@ -16,7 +16,7 @@ namespace popsr {
 /// looks up no tensors.
 class NeighbourRuns {
  public:
-  NeighbourRuns(const Ir& ir, const Graph& graph);
+  NeighbourRuns(const Ir& ir, const FlatSchedule& schedule);
   /// First position of the last run; 0 for an empty graph.
   std::uint32_t last_run() const;
   /// True only if the op at position `second` depends on the earlier op at `first`.
@@ -36,6 +36,7 @@ struct OrderQuestion {
 
 /// Answers whether the first op of each question must run before the second; `first` is at most `second` in
 /// each.
-std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, std::span<const OrderQuestion> questions);
+std::vector<bool> must_run_before(const Ir& ir, const Graph& graph, const FlatSchedule& schedule,
+                                  std::span<const OrderQuestion> questions);
 
 }  // namespace popsr

@@ -82,7 +82,7 @@ std::map<GraphId, WriteOrder> verify_order(const Ir& ir) {
   std::map<GraphId, WriteOrder> orders;
   for_each_reached(ir, [&](const Graph& graph, std::span<const OpId>) {
     std::vector<UnorderedPair> pairs;
-    orders.emplace(graph.id, WriteOrder(ir, graph.id, pairs));
+    orders.emplace(graph.id, WriteOrder(ir, graph.id, FlatSchedule(ir, graph.id), pairs));
     if (pairs.empty()) return;
     const auto& [root, writer, other] = pairs.front();
     raise<GraphError>(

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <span>
 
-#include "popsr/effects/fetch_ahead.h"
 #include "popsr/effects/memory.h"
 #include "popsr/effects/reachability.h"
 #include "popsr/effects/verify.h"
@@ -17,89 +16,119 @@ bool writes_input(const Op& op, std::size_t index) {
          std::ranges::find(op.call.modified, static_cast<std::uint32_t>(index)) != op.call.modified.end();
 }
 
-/// Calls visit(op) for the ops of a graph, of merged ones for the parts.
+/// Calls visit(op) for an op of a schedule; for a merged one, for its parts.
 template <class Visit>
-void for_each_single(const Ir& ir, const Graph& graph, const Visit& visit) {
-  for (std::size_t i = 0; i < graph.ops.size(); ++i) {
-    fetch_ahead(ir, graph.ops, i);
-    const Op& op = ir.op(graph.ops[i]);
-    if (op.schedule.parts.empty()) {
-      visit(op);
-    } else {
-      for (const OpId part : op.schedule.parts) visit(ir.op(part));
-    }
-  }
+void for_each_single(const Ir& ir, const Op& op, const Visit& visit) {
+  if (op.schedule.parts.empty()) return visit(op);
+  for (const OpId part : op.schedule.parts) visit(ir.op(part));
 }
 
 /// The memory of a graph that ops modify, and its uses in schedule order. Making a view does not count.
 class ModifiedMemory {
  public:
-  ModifiedMemory(const Ir& ir, const Graph& graph) : ir_(ir), graph_(graph) {
+  ModifiedMemory(const Ir& ir, const Graph& graph, const FlatSchedule& schedule)
+      : ir_(ir), graph_(graph), schedule_(schedule) {
     find_roots();
     if (roots_.empty()) return;
-    uses_.resize(roots_.size());
-    for_each_single(ir, graph, [this](const Op& op) {
-      if (op.def->memory.view == nullptr) add_uses(op);
-    });
+    last_.assign(roots_.size(), kNone);
+    for (std::uint32_t at = 0; at < schedule.size(); ++at) add_uses(at);
+    sort_uses();
   }
 
   const std::vector<TensorId>& roots() const { return roots_; }  ///< Ascending.
-  std::span<const Use> uses(std::size_t i) const { return uses_[i]; }
+  std::span<const Use> uses(std::size_t i) const {
+    return std::span(uses_).subspan(first_[i], first_[i + 1] - first_[i]);
+  }
 
  private:
   void find_roots() {
-    for_each_single(ir_, graph_, [this](const Op& op) {
-      if (op.def->memory.effects.empty() && op.call.modified.empty()) return;
-      for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-        if (op.inputs[i] == kNone || !writes_input(op, i)) continue;
-        for_each_root(ir_, op.inputs[i], [this](TensorId root) { roots_.push_back(root); });
-      }
-    });
+    for (std::size_t at = 0; at < schedule_.size(); ++at) {
+      if (!schedule_[at].modifies) continue;
+      for_each_single(ir_, ir_.op(schedule_[at].id), [this](const Op& op) {
+        for (std::size_t i = 0; i < op.inputs.size(); ++i) {
+          if (op.inputs[i] == kNone || !writes_input(op, i)) continue;
+          for_each_root(ir_, op.inputs[i], [this](TensorId root) { roots_.push_back(root); });
+        }
+      });
+    }
     std::ranges::sort(roots_);
     roots_.erase(std::ranges::unique(roots_).begin(), roots_.end());
     number_.assign(roots_.empty() ? 0 : graph_.tensors.size(), kNone);
     for (std::uint32_t i = 0; i < roots_.size(); ++i) number_[ir_.storage_index(roots_[i])] = i;
   }
 
-  void add_uses(const Op& op) {
-    const bool writes = !op.def->memory.effects.empty() || !op.call.modified.empty();
-    for (std::size_t i = 0; i < op.inputs.size(); ++i) {
-      const TensorId input = op.inputs[i];
-      if (input == kNone) continue;
+  void add_uses(std::uint32_t at) {
+    const FlatOp& flat = schedule_[at];
+    if (flat.alone) {
+      if (flat.view) return;
+      const auto writes = [&flat](std::size_t i) { return flat.modifies && flat.def->writes(i); };
+      return add_uses(flat.id, at, schedule_.inputs(at), writes);
+    }
+    for_each_single(ir_, ir_.op(flat.id), [&](const Op& op) {
+      if (op.def->memory.view != nullptr) return;
+      add_uses(op.id, at, op.inputs, [&op](std::size_t i) { return writes_input(op, i); });
+    });
+  }
+
+  template <class Writes>
+  void add_uses(OpId op, std::uint32_t at, std::span<const TensorId> inputs, const Writes& writes) {
+    for (std::size_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == kNone) continue;
       if (!graph_.has_views) {
-        add_use(op, input, number_[ir_.storage_index(input)], writes && writes_input(op, i));
-      } else {
-        for_each_root(ir_, input, [&](TensorId root) {
-          add_use(op, input, number_[ir_.storage_index(root)], writes && writes_input(op, i));
-        });
+        const std::uint32_t number = number_[ir_.storage_index(inputs[i])];
+        if (number != kNone) add_use({op, inputs[i], at, writes(i)}, number);
+        continue;
       }
+      for_each_root(ir_, inputs[i], [&](TensorId root) {
+        const std::uint32_t number = number_[ir_.storage_index(root)];
+        if (number != kNone) add_use({op, inputs[i], at, writes(i)}, number);
+      });
     }
   }
 
-  void add_use(const Op& op, TensorId tensor, std::uint32_t number, bool writes) {
-    if (number == kNone) return;
-    std::vector<Use>& uses = uses_[number];
-    const Use use{op.id, tensor, op.schedule.position, writes};
-    const bool known = !uses.empty() && uses.back().op == op.id;
+  void add_use(const Use& use, std::uint32_t number) {
+    const std::uint32_t last = last_[number];
+    const bool known = last != kNone && found_[last].use.op == use.op;
     const bool apart = graph_.has_views && ir_.tensor(roots_[number]).memory.viewed == Viewed::kPartly;
     if (apart || !known) {
-      uses.push_back(use);
-    } else if (writes) {
-      uses.back() = use;
+      last_[number] = static_cast<std::uint32_t>(found_.size());
+      found_.push_back({use, number});
+    } else if (use.writes) {
+      found_[last].use = use;
     }
   }
+
+  /// Puts the uses of each root together, in their order.
+  void sort_uses() {
+    first_.assign(roots_.size() + 1, 0);
+    for (const Found& found : found_) ++first_[found.root + 1];
+    for (std::size_t i = 1; i < first_.size(); ++i) first_[i] += first_[i - 1];
+    std::vector<std::uint32_t> next(first_.begin(), first_.end());
+    uses_.resize(found_.size());
+    for (const Found& found : found_) uses_[next[found.root]++] = found.use;
+  }
+
+  /// A use of memory with the number of its root.
+  struct Found {
+    Use use;
+    std::uint32_t root = 0;
+  };
 
   const Ir& ir_;
   const Graph& graph_;
+  const FlatSchedule& schedule_;
   std::vector<TensorId> roots_;        ///< Ascending.
   std::vector<std::uint32_t> number_;  ///< Number of each root among them, by Tensor::index.
-  std::vector<std::vector<Use>> uses_;
+  std::vector<std::uint32_t> last_;    ///< Index of the last use of each root in found_.
+  std::vector<Found> found_;           ///< Uses in schedule order.
+  std::vector<Use> uses_;              ///< Uses by root.
+  std::vector<std::uint32_t> first_;   ///< Begin of the uses of each root in uses_.
 };
 
 /// Collects the pairs of uses that runs of neighbours do not order.
 class PairCollector {
  public:
-  PairCollector(const Ir& ir, const Graph& graph) : ir_(ir), runs_(ir, graph) {}
+  PairCollector(const Ir& ir, const FlatSchedule& schedule) : ir_(ir), runs_(ir, schedule) {}
 
   void add(TensorId root, std::span<const Use> uses) {
     root_ = root;
@@ -160,19 +189,20 @@ class PairCollector {
 
 }  // namespace
 
-WriteOrder::WriteOrder(const Ir& ir, GraphId id, std::vector<UnorderedPair>& pairs)
-    : graph_(id), ops_(static_cast<std::uint32_t>(ir.graph(id).ops.size())) {
+WriteOrder::WriteOrder(const Ir& ir, GraphId id, const FlatSchedule& schedule,
+                       std::vector<UnorderedPair>& pairs)
+    : graph_(id), ops_(static_cast<std::uint32_t>(schedule.size())) {
   const Graph& graph = ir.graph(id);
-  const ModifiedMemory modified(ir, graph);
+  const ModifiedMemory modified(ir, graph, schedule);
   modified_ = std::make_shared<const std::vector<TensorId>>(modified.roots());
   if (modified.roots().empty()) {  // any run will do
     run_ = ops_ == 0 ? 0 : ops_ - 1;
     return;
   }
-  PairCollector collector(ir, graph);
+  PairCollector collector(ir, schedule);
   for (std::size_t i = 0; i < modified.roots().size(); ++i)
     collector.add(modified.roots()[i], modified.uses(i));
-  const std::vector<bool> ordered = must_run_before(ir, graph, collector.questions);
+  const std::vector<bool> ordered = must_run_before(ir, graph, schedule, collector.questions);
   for (std::size_t i = 0; i < ordered.size(); ++i) {
     if (!ordered[i]) pairs.push_back(collector.pairs[i]);
   }

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/ir/ir.h"
+#include "popsr/effects/flat_schedule.h"
 
 namespace popsr {
 
@@ -29,7 +29,7 @@ class WriteOrder {
  public:
   /// Constructs the record and appends the unordered pairs of the graph to `pairs`, by root and then in the
   /// order of the ops.
-  WriteOrder(const Ir& ir, GraphId graph, std::vector<UnorderedPair>& pairs);
+  WriteOrder(const Ir& ir, GraphId graph, const FlatSchedule& schedule, std::vector<UnorderedPair>& pairs);
 
   /// Takes in ops that were added since; false if one of them may be in an unordered pair, true if there is
   /// no new pair.

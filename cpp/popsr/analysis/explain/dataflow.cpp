@@ -8,7 +8,6 @@
 #include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -17,12 +16,6 @@ namespace {
 constexpr std::uint32_t kFar = std::numeric_limits<std::uint32_t>::max();
 
 std::size_t at(std::int32_t time) { return static_cast<std::size_t>(time); }
-
-/// True if the op's own lists have all that it reads and writes.
-bool runs_alone(const Op& op) {
-  return op.def->program.control == Control::kNone && op.def->program.remote == Remote::kNone &&
-         op.schedule.parts.empty();
-}
 
 }  // namespace
 
@@ -119,7 +112,8 @@ std::vector<TensorId> Dataflow::written_storages(const Op& op) {
 Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
   GraphIndex result;
   const std::vector<TensorId>& entry = facts_.entry_tensors(graph.id);
-  for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry.emplace(entry[i], i);
+  result.entry.assign(graph.tensors.size(), kNone);
+  for (std::uint32_t i = 0; i < entry.size(); ++i) result.entry[ir().storage_index(entry[i])] = i;
   std::vector<std::pair<std::uint32_t, std::int32_t>> writes;  // slots of storages, and who writes there
   writes.reserve(graph.ops.size());
   result.first.assign(graph.tensors.size() + 1, 0);
@@ -127,16 +121,15 @@ Dataflow::GraphIndex Dataflow::make_index(const Graph& graph) {
     ++result.first[slot + 1];
     writes.emplace_back(slot, static_cast<std::int32_t>(position));
   };
-  for (std::uint32_t i = 0; i < graph.ops.size(); ++i) {
-    fetch_ahead(ir(), graph.ops, i);
-    const Op& op = ir().op(graph.ops[i]);
-    if (op.def->program.control != Control::kNone) result.calls.push_back(i);
-    if (runs_alone(op)) {
-      if (op.def->memory.view != nullptr) continue;
-      for (const TensorId output : op.outputs) add(ir().storage_index(output), i);
+  const FlatSchedule& schedule = facts_.schedule(graph.id);
+  for (std::uint32_t i = 0; i < schedule.size(); ++i) {
+    if (schedule[i].def->program.control != Control::kNone) result.calls.push_back(i);
+    if (schedule[i].alone) {
+      if (schedule[i].view) continue;
+      for (const TensorId output : schedule.outputs(i)) add(ir().storage_index(output), i);
       continue;
     }
-    for (const TensorId storage : written_storages(op)) {
+    for (const TensorId storage : written_storages(ir().op(schedule[i].id))) {
       const std::uint32_t slot = ir().storage_index(storage);
       if (slot != kNone) {
         add(slot, i);
@@ -297,21 +290,20 @@ PartitionId Dataflow::entry_fact(const Context& context, TensorId storage, PartI
   if (ir().tensor(storage).kind == TensorKind::kRemote) {
     return context.remote[sorted_index(facts_.remote().of(context.graph), storage)];
   }
-  const GraphIndex& of_graph = index(context.graph);
-  const auto it = of_graph.entry.find(storage);
-  if (it == of_graph.entry.end()) return context.exec;
-  if (part != kWholePart && context.pieces.contains(it->second))
+  const std::uint32_t input = entry_of(index(context.graph), storage);
+  if (input == kNone) return context.exec;
+  if (part != kWholePart && context.pieces.contains(input))
     return facts_.entry_memory(context).read(parts_.region(storage, part));
-  return ir().partitions().meet(context.inputs[it->second], context.exec);
+  return ir().partitions().meet(context.inputs[input], context.exec);
 }
 
 PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_t time, PartId part) {
   const Graph& here = ir().graph(context.graph);
   if (time >= 0 && !here.has_views) {
-    const Op& plain = ir().op(here.ops[at(time)]);
-    const std::span<const PartitionId> outputs = context.ops.outputs(at(time));
-    for (std::size_t k = runs_alone(plain) ? plain.outputs.size() : 0; k-- > 0;) {
-      if (here.tensors[ir().storage_index(plain.outputs[k])] == storage) return outputs[k];
+    const FlatSchedule& schedule = facts_.schedule(here.id);
+    const std::span<const TensorId> outputs = schedule.outputs(at(time));
+    for (std::size_t k = schedule[at(time)].alone ? outputs.size() : 0; k-- > 0;) {
+      if (here.tensors[ir().storage_index(outputs[k])] == storage) return context.ops.outputs(at(time))[k];
     }
   }
   if (const View* const view = view_of(ir(), storage)) {
@@ -328,7 +320,13 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
   if (is_viewed(ir(), storage)) return shared_fact(context, storage, time, part);
   const Op& op = writer_at(context.graph, storage, time, part);
   const FactView facts = facts_of(ir(), context, op);
-  for (std::size_t k = op.outputs.size(); k-- > 0;) {
+  if (op.def->program.control != Control::kNone) {
+    const std::span<const Left> left = left_in(op, storage);
+    const auto of_output = [&op](const Left& each) { return each.second < op.outputs.size(); };
+    const auto end = std::ranges::partition_point(left, of_output);
+    if (end != left.begin()) return facts.outputs[std::prev(end)->second];
+  }
+  for (std::size_t k = op.def->program.control == Control::kNone ? op.outputs.size() : 0; k-- > 0;) {
     if (ir().tensor(op.outputs[k]).memory.storage == storage) return facts.outputs[k];
   }
   for (const auto& [written, fact] : facts.written) {
@@ -348,6 +346,24 @@ PartitionId Dataflow::fact(const Context& context, TensorId storage, std::int32_
 }
 
 // Sources
+
+const std::vector<Dataflow::Left>& Dataflow::left_by(const Op& op) {
+  const auto [it, fresh] = left_.try_emplace(op.id);
+  std::vector<Left>& left = it->second;
+  if (!fresh) return left;
+  const auto add = [&](TensorId tensor) {
+    left.emplace_back(ir().tensor(tensor).memory.storage, static_cast<std::uint32_t>(left.size()));
+  };
+  for (const TensorId output : op.outputs) add(output);
+  for (const std::uint32_t i : op.call.modified) add(op.inputs[i]);
+  std::ranges::sort(left);
+  return left;
+}
+
+std::span<const Dataflow::Left> Dataflow::left_in(const Op& op, TensorId storage) {
+  const auto range = std::ranges::equal_range(left_by(op), storage, {}, &Left::first);
+  return {range.begin(), range.end()};
+}
 
 /// The value that a branch or body leaves in the memory, and the part that it leaves unchanged.
 void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
@@ -371,11 +387,17 @@ void Dataflow::add_branch_sources(const Value& value, const Op& op, std::uint32_
     }
     result.push_back({whole, Link::kResult});
   };
-  for (std::size_t k = 0; k < op.outputs.size(); ++k) add(op.outputs[k], body.outputs[k]);
-  for (const std::uint32_t i : op.call.modified) {
-    if (i < called.first || i >= called.end || !written_.by_call(op, i)) continue;
+  const auto add_at = [&](std::size_t place) {
+    if (place < op.outputs.size()) return add(op.outputs[place], body.outputs[place]);
+    const std::uint32_t i = op.call.modified[place - op.outputs.size()];
+    if (i < called.first || i >= called.end || !written_.by_call(op, i)) return;
     const bool carried = op.def->program.control == Control::kRepeat && i < op.outputs.size();
     add(op.inputs[i], carried ? body.outputs[i] : body.inputs[i - called.first]);
+  };
+  if (is_viewed(ir(), value.storage)) {
+    for (std::size_t place = 0; place < op.outputs.size() + op.call.modified.size(); ++place) add_at(place);
+  } else {
+    for (const auto& [storage, place] : left_in(op, value.storage)) add_at(place);
   }
   if (std::ranges::binary_search(facts_.remote().stored(called.graph), value.storage)) {
     left.push_back(value.storage);
@@ -428,10 +450,8 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
     if (loop) add_end(Link::kIteration);
     return;
   }
-  const GraphIndex& of_graph = index(context(value.frame).graph);
-  const auto it = of_graph.entry.find(value.storage);
-  if (it == of_graph.entry.end()) return;  // a constant
-  const std::uint32_t i = it->second;
+  const std::uint32_t i = entry_of(index(context(value.frame).graph), value.storage);
+  if (i == kNone) return;  // a constant
   const TensorId given = call.inputs[called(value.frame).first + i];
   const Value whole = before(frame.caller, given, frame.call);
   Value part = whole;
@@ -449,10 +469,11 @@ void Dataflow::add_entry_sources(const Value& value, std::vector<Source>& result
   }
 }
 
-const Op* Dataflow::plain_writer(const Value& value) const {
-  if (value.time < 0 || graph(value.frame).has_views) return nullptr;
-  const Op& op = ir().op(graph(value.frame).ops[at(value.time)]);
-  return runs_alone(op) ? &op : nullptr;
+Dataflow::PlainWriter Dataflow::plain_writer(const Value& value) const {
+  if (value.time < 0 || graph(value.frame).has_views) return {};
+  const FlatSchedule& schedule = facts_.schedule(graph(value.frame).id);
+  const FlatOp& op = schedule[at(value.time)];
+  return op.alone ? PlainWriter{&op, schedule.inputs(at(value.time))} : PlainWriter{};
 }
 
 Value Dataflow::operand(const Value& value, TensorId input) {

@@ -111,9 +111,13 @@ class Dataflow {
   std::optional<std::size_t> output(const Value& value) const;
 
   std::vector<Source> sources(const Value& value);
-  /// Op that made all of the value of its own inputs alone; nullptr if it is not that simple. The sources of
-  /// the value are then these inputs, as operand() gives them.
-  const Op* plain_writer(const Value& value) const;
+  /// Op that made all of the value of its own inputs alone, with these inputs. The sources of the value are
+  /// then the inputs, as operand() gives them.
+  struct PlainWriter {
+    const FlatOp* op = nullptr;  ///< nullptr if it is not that simple.
+    std::span<const TensorId> inputs = {};
+  };
+  PlainWriter plain_writer(const Value& value) const;
   /// Value that a plain writer found in one of its inputs: before(), without a look at the tensor.
   Value operand(const Value& value, TensorId input);
 
@@ -133,7 +137,7 @@ class Dataflow {
     std::vector<std::uint32_t> first;  ///< Begin of a storage's range in `writers`, by Tensor::index.
     std::vector<std::int32_t> writers;
     std::map<TensorId, std::vector<std::int32_t>> remote;  ///< Writers of remote entries.
-    std::unordered_map<TensorId, std::uint32_t> entry;     ///< Position in Context::inputs.
+    std::vector<std::uint32_t> entry;  ///< Position in Context::inputs, by Tensor::index; kNone: none.
     std::vector<std::uint32_t> calls;
   };
 
@@ -146,10 +150,19 @@ class Dataflow {
   bool touches(const Value& value, TensorId tensor) const;
   bool writes(const Op& merged, const Value& value) const;
   std::optional<PartId> rest(const Value& value, const std::vector<TensorId>& written);
+  std::uint32_t entry_of(const GraphIndex& graph, TensorId storage) const {
+    return graph.entry[ir().storage_index(storage)];
+  }
   PartitionId entry_fact(const Context& context, TensorId storage, PartId part);
   const std::vector<Nearness>& all_nearness(ContextId context);
   Nearness nearness_of(const Context& context, const Op& op, const std::vector<Nearness>& known);
   const Op& writer_at(GraphId graph, TensorId storage, std::int32_t time, PartId part) const;
+  /// A storage and the place of a tensor there among those that an op which runs graphs leaves: its outputs,
+  /// then OpCall::modified.
+  using Left = std::pair<TensorId, std::uint32_t>;
+  /// Tensors that the op leaves in memory of their own, by storage and then by place.
+  const std::vector<Left>& left_by(const Op& op);
+  std::span<const Left> left_in(const Op& op, TensorId storage);
   void add_call_sources(const Value& value, const Op& op, std::vector<Source>& result);
   void add_branch_sources(const Value& value, const Op& op, std::uint32_t branch,
                           std::vector<Source>& result);
@@ -167,6 +180,7 @@ class Dataflow {
   std::map<std::tuple<FrameId, std::uint32_t, std::uint32_t>, FrameId>
       entered_;  ///< Frames by caller, call and branch.
   std::unordered_map<GraphId, GraphIndex> indices_;
+  std::unordered_map<OpId, std::vector<Left>> left_;  ///< Results of left_by().
   IdVector<ContextId, std::vector<Nearness>>
       nearness_;  ///< Nearness by context and position in its graph; empty until asked for.
   std::unordered_map<ContextId, FrameId> first_frames_;

@@ -55,6 +55,7 @@ Lint read_lint(const Explainer& explainer, const Ir& ir, const Drift& drift) {
 std::vector<Drift> drifts_of(Dataflow& flow) {
   const Ir& ir = flow.ir();
   std::vector<Drift> drifts;
+  if (flow.facts().preserves_declared()) return drifts;
   std::unique_ptr<StateReads> reads;
   for (const TensorId state : variable_states(flow.facts())) {
     const PartitionId at_end = flow.facts().variable(state);

@@ -8,7 +8,6 @@
 #include "popsr/analysis/memory/fact_replay.h"
 #include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/base/containers/recent.h"
-#include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -75,12 +74,8 @@ class Copies {
   explicit Copies(const Ir& ir) : ir_(ir), all_(ReplicaGrouping::from_stride(ir.replication())) {}
 
   /// Groups of a collective. Valid as long as the op and this object are.
-  const ReplicaGrouping& groups(const Op& op) {
-    if (op.def != def_) {
-      def_ = op.def;
-      attribute_ = op.def->attr_index(kGroup.name);
-    }
-    const auto* const own = std::get_if<ReplicaGrouping>(&op.attrs[attribute_]);
+  const ReplicaGrouping& groups(const Op& op) const {
+    const auto* const own = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
     return own == nullptr ? all_ : *own;
   }
   std::int64_t of(const ReplicaGrouping& groups, PartitionId fact) {
@@ -93,12 +88,8 @@ class Copies {
  private:
   const Ir& ir_;
   ReplicaGrouping all_;
-  const OpDef* def_ = nullptr;
-  std::size_t attribute_ = 0;  ///< Index of kGroup among the attributes of def_.
   Recent<Exchange, std::int64_t> known_;
 };
-
-bool is_collective(const Op& op) { return op.def->replicas.collective != Collective::kNone; }
 
 /// Number of times that each value of a collective's operand occurs in its group, in the context where it is
 /// least.
@@ -146,31 +137,34 @@ void lint_copies(const Ir& ir, const Op& op, std::int64_t size, std::int64_t cop
 }
 
 void lint_collective(Dataflow& flow, const Op& op, Copies& copies, std::vector<Lint>& lints) {
-  if (!is_collective(op)) return;
+  if (op.def->replicas.collective == Collective::kNone) return;
   lint_copies(flow.ir(), op, copies.groups(op).group_size(), copies_of(flow, op, copies), lints);
 }
 
 /// L6 of a graph without views: one pass over it in each of its contexts.
 void lint_collectives_of(Dataflow& flow, const Graph& graph, Copies& copies, std::vector<Lint>& lints) {
   const Ir& ir = flow.ir();
-  std::vector<std::int64_t> least(graph.ops.size(), std::numeric_limits<std::int64_t>::max());
+  const FlatSchedule& schedule = flow.facts().schedule(graph.id);
+  std::vector<std::int64_t> least(schedule.size(), std::numeric_limits<std::int64_t>::max());
   for (const ContextId id : flow.facts().contexts(graph.id)) {
     const Context& context = flow.facts().context(id);
     MemoryFacts memory = flow.facts().entry_memory(context);
-    for (std::size_t at = 0; at < graph.ops.size(); ++at) {
-      fetch_ahead(ir, graph.ops, at);
-      const Op& op = ir.op(graph.ops[at]);
-      if (is_collective(op) && op.schedule.parts.empty())
-        least[at] = std::min(least[at], copies.of(copies.groups(op), memory.read(op.inputs[0])));
-      replay(ir, context, op, at, memory);
+    for (std::size_t at = 0; at < schedule.size(); ++at) {
+      const FlatOp& op = schedule[at];
+      if (op.groups != kNone) {
+        const PartitionId fact = memory.read(schedule.inputs(at)[0]);
+        least[at] = std::min(least[at], copies.of(schedule.groups()[op.groups], fact));
+      }
+      replay(ir, context, schedule, at, memory);
     }
   }
   for (std::size_t at = 0; at < least.size(); ++at) {
-    if (least[at] < 2) continue;
-    const Op& op = ir.op(graph.ops[at]);
-    for (const OpId part : op.schedule.parts) lint_collective(flow, ir.op(part), copies, lints);
-    if (is_collective(op) && op.schedule.parts.empty())
-      lint_copies(ir, op, copies.groups(op).group_size(), least[at], lints);
+    const FlatOp& flat = schedule[at];
+    if (flat.merged && least[at] >= 2) {
+      for (const OpId part : ir.op(flat.id).schedule.parts) lint_collective(flow, ir.op(part), copies, lints);
+    } else if (flat.groups != kNone && least[at] >= 2) {
+      lint_copies(ir, ir.op(flat.id), schedule.groups()[flat.groups].group_size(), least[at], lints);
+    }
   }
 }
 

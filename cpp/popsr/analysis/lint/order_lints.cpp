@@ -14,7 +14,7 @@ std::map<GraphId, WriteOrder> lint_order(Explainer& explainer, std::vector<Lint>
   for (std::uint32_t g = 0; g < ir.num_graphs(); ++g) {
     if (facts.contexts(GraphId{g}).empty()) continue;
     std::vector<UnorderedPair> pairs;
-    orders.emplace(GraphId{g}, WriteOrder(ir, GraphId{g}, pairs));
+    orders.emplace(GraphId{g}, WriteOrder(ir, GraphId{g}, facts.schedule(GraphId{g}), pairs));
     for (const UnorderedWrites& found : unordered_writes(pairs)) {
       const Op& writer = ir.op(found.writer);
       const Op& other = ir.op(found.other);

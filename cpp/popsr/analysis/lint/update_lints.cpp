@@ -9,6 +9,7 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/containers/recent.h"
 #include "popsr/base/error.h"
+#include "popsr/effects/fetch_ahead.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -25,26 +26,35 @@ struct ValueHash {
 
 /// The collectives that a value went through on its way.
 struct Reductions {
-  const Op* last = nullptr;  ///< nullptr when there is none.
-  PartitionId groups = {};   ///< Join of their groups.
+  OpId last = kNone;        ///< kNone when there is none.
+  PartitionId groups = {};  ///< Join of their groups.
   /// Replicas of groups whose members all receive the same value; the other collectives give each a part.
   PartitionId whole = {};
+};
+
+/// Key of the partition of groups.
+struct Groups {
+  std::uint64_t identity = 0;  ///< ReplicaGrouping::identity().
+  bool operator==(const Groups&) const = default;
+  std::uint64_t hash() const { return identity * kHashFactor; }
 };
 
 class UpdateLint {
  public:
   UpdateLint(Explainer& explainer, std::vector<Lint>& lints)
-      : flow_(explainer.flow()), ir_(flow_.ir()), table_(ir_.partitions()), lints_(lints) {}
+      : flow_(explainer.flow()), ir_(flow_.ir()), table_(ir_.partitions()), lints_(lints) {
+    find_sizes();
+  }
 
   void check(TensorId state) {
     const Tensor& tensor = ir_.tensor(state);
     const Tensor& variable =
         tensor.kind == TensorKind::kVariable ? tensor : ir_.tensor(tensor.state.resident);
-    const PartitionId declared = variable.state.grouping->partition(table_);
+    const PartitionId declared = partition_of(*variable.state.grouping);
     std::set<OpId> reported;
     for (const Value& operand : find_operands(state)) {
       const Reductions update = trace(operand);
-      if (update.last == nullptr || update.groups == declared) continue;
+      if (update.last == kNone || update.groups == declared) continue;
       // Replicas that hold parts of one value share their reduction, unless the parts are one variable's.
       const PartitionId shared = tensor.kind == TensorKind::kVariable ? update.whole : update.groups;
       const bool too_many = !table_.refines(shared, declared);
@@ -52,25 +62,26 @@ class UpdateLint {
       const bool enough =
           table_.refines(declared, update.groups) || table_.refines(declared, flow_.fact(operand));
       if (!too_many && enough) continue;
-      if (reported.insert(update.last->id).second) report(variable, declared, update, too_many);
+      if (reported.insert(update.last).second) report(variable, declared, update, too_many);
     }
   }
 
  private:
-  /// Calls visit(op, source) for the sources of a value, with the op that wrote it, until it returns false.
+  /// Calls visit(def, source) for the sources of a value, with the definition of the op that wrote it, until
+  /// it returns false.
   template <class Visit>
   void for_each_source(const Value& value, const Visit& visit) {
-    const Op* const plain = flow_.plain_writer(value);
+    const auto [plain, inputs] = flow_.plain_writer(value);
     if (plain == nullptr) {
       const Op* const op = flow_.writer(value);
       for (const Source& source : flow_.sources(value)) {
-        if (!visit(op, source)) return;
+        if (!visit(op == nullptr ? nullptr : op->def, source)) return;
       }
       return;
     }
-    for (std::uint32_t i = 0; i < plain->inputs.size(); ++i) {
-      if (plain->inputs[i] == kNone) continue;
-      if (!visit(plain, {flow_.operand(value, plain->inputs[i]), Link::kOperand, i})) return;
+    for (std::uint32_t i = 0; i < inputs.size(); ++i) {
+      if (inputs[i] == kNone) continue;
+      if (!visit(plain->def, {flow_.operand(value, inputs[i]), Link::kOperand, i})) return;
     }
   }
 
@@ -84,13 +95,13 @@ class UpdateLint {
       const Value value = stack_.back();
       stack_.pop_back();
       if (is_start(value) || !add_seen(value)) continue;
-      for_each_source(value, [&](const Op* op, const Source& source) {
+      for_each_source(value, [&](const OpDef* def, const Source& source) {
         if (source.link == Link::kRun || source.link == Link::kCondition) return true;
-        const bool same_memory = source.link != Link::kOperand || op->def->writes(source.input) ||
+        const bool same_memory = source.link != Link::kOperand || def->writes(source.input) ||
                                  source.value.storage == value.storage;
         if (same_memory) {
           stack_.push_back(source.value);
-        } else if (op->def->influences(source.input) && reaches(value, source.value, *op)) {
+        } else if (def->influences(source.input) && reaches(value, source.value, *def)) {
           operands_.push_back(source.value);
         }
         return true;
@@ -119,8 +130,8 @@ class UpdateLint {
   /// False for an operand that does not influence the written value, as the count of steps does not depend
   /// on moments: a written value is equal on no more replicas than its operands, unless replicas exchange
   /// it.
-  bool reaches(const Value& written, const Value& operand, const Op& op) {
-    return op.def->replicas.collective != Collective::kNone ||
+  bool reaches(const Value& written, const Value& operand, const OpDef& def) {
+    return def.replicas.collective != Collective::kNone ||
            table_.refines(flow_.fact(written), flow_.fact(operand));
   }
 
@@ -139,24 +150,53 @@ class UpdateLint {
       if (way_.size() % kStep == 0) traced_.emplace(*at, result);
     }
     for (std::size_t i = way_.size(); i-- > 0;) {
-      add_collective(flow_.writer(way_[i]), result);
+      add_collective(way_[i], result);
       if ((i + 1) % kStep == 0) traced_.insert_or_assign(way_[i], result);
     }
     return result;
   }
 
-  void add_collective(const Op* op, Reductions& result) const {
-    if (op == nullptr || op->def->replicas.collective != Collective::kReduce) return;
-    result.last = op;
-    const PartitionId group = group_of(ir_, *op).partition(table_);
+  /// Adds the collective that wrote the value, if one did.
+  void add_collective(const Value& value, Reductions& result) {
+    PartitionId group;
+    if (const FlatOp* const plain = flow_.plain_writer(value).op) {
+      if (plain->def->replicas.collective != Collective::kReduce) return;
+      result.last = plain->id;
+      group = partition_of(flow_.facts().schedule(flow_.graph(value.frame).id).groups()[plain->groups]);
+    } else {
+      const Op* const op = flow_.writer(value);
+      if (op == nullptr || op->def->replicas.collective != Collective::kReduce) return;
+      result.last = op->id;
+      group = group_of(ir_, *op).partition(table_);
+    }
     result.groups = table_.join(result.groups, group);
-    if (!scatters_parts(*op)) result.whole = table_.join(result.whole, group);
+    if (!scatters_parts(ir_.op(result.last))) result.whole = table_.join(result.whole, group);
   }
 
   /// True for a reduction of which each member receives a part, as a reduce-scatter's.
   bool scatters_parts(const Op& op) const {
-    return num_elements(ir_.tensor(op.outputs[0]).type.shape) <
-           num_elements(ir_.tensor(op.inputs[0]).type.shape);
+    return sizes_[op.outputs[0].index()] < sizes_[op.inputs[0].index()];
+  }
+
+  /// Finds the sizes of all tensors: in a row, and so ahead, as tensors and their shapes lie far apart.
+  void find_sizes() {
+    constexpr std::size_t kObjects = 24, kShapes = 12;  // tensors ahead
+    const std::size_t tensors = ir_.num_tensors();
+    sizes_.reserve(tensors);
+    for (std::size_t i = 0; i < tensors; ++i) {
+      if (i + kObjects < tensors) {
+        __builtin_prefetch(&ir_.tensor(TensorId(i + kObjects)).type.shape);
+        __builtin_prefetch(ir_.tensor(TensorId(i + kShapes)).type.shape.data());
+      }
+      sizes_.push_back(num_elements(ir_.tensor(TensorId(i)).type.shape));
+    }
+  }
+
+  PartitionId partition_of(const ReplicaGrouping& groups) {
+    const Groups key{groups.identity()};
+    if (const PartitionId* const known = partitions_.find(key)) return *known;
+    partitions_.put(key, groups.partition(table_));
+    return *partitions_.find(key);
   }
 
   /// True for a product: its elements are sums over those of an operand, whatever their numbers.
@@ -165,23 +205,28 @@ class UpdateLint {
     return family == "matmul" || family == "conv" || family == "attention";
   }
 
+  /// Definition of the op that wrote the value; nullptr if none did.
+  const OpDef* definition(const Value& value) const {
+    if (const FlatOp* const plain = flow_.plain_writer(value).op) return plain->def;
+    const Op* const op = flow_.writer(value);
+    return op == nullptr ? nullptr : op->def;
+  }
+
   /// The one value that this one is made of element by element, if there is one.
   std::optional<Value> origin(const Value& value) {
-    const Op* op = flow_.writer(value);
-    if (op != nullptr && multiplies(*op->def)) return std::nullopt;
-    const bool exchange = op != nullptr && op->def->replicas.collective != Collective::kNone;
-    const std::int64_t size = num_elements(ir_.tensor(value.storage).type.shape);
+    const OpDef* const def = definition(value);
+    if (def != nullptr && multiplies(*def)) return std::nullopt;
+    const bool exchange = def != nullptr && def->replicas.collective != Collective::kNone;
+    const std::int64_t size = sizes_[value.storage.index()];
     std::optional<Value> only;
     bool several = false;
-    for_each_source(value, [&](const Op* writer, const Source& source) {
+    for_each_source(value, [&](const OpDef* writer, const Source& source) {
       if (source.link == Link::kCondition) return true;
       several = source.link == Link::kIteration || source.link == Link::kRun;
       if (several) return false;
       if (source.link == Link::kOperand) {
-        const OpDef& def = *writer->def;
-        if (!def.influences(source.input) || (def.writes(source.input) && !exchange)) return true;
-        const std::int64_t of_source = num_elements(ir_.tensor(source.value.storage).type.shape);
-        if (of_source != size && !exchange) return true;
+        if (!writer->influences(source.input) || (writer->writes(source.input) && !exchange)) return true;
+        if (!exchange && sizes_[source.value.storage.index()] != size) return true;
         if (is_start(source.value)) return true;  // the variable itself, or other state
       }
       several = only.has_value();
@@ -214,16 +259,17 @@ class UpdateLint {
     std::string wrong =
         fmt::format("{} replica{} too {}", cost, cost == 1 ? "" : "s", too_many ? "many" : "few");
     if (too_many && missing > 0) wrong += fmt::format(", {} missing", missing);
+    const Op& last = ir_.op(update.last);
     lints_.push_back(
         {.code = 7,
-         .op = update.last->id,
+         .op = last.id,
          .tensor = variable.id,
-         .location = update.last->origin.location,
+         .location = last.origin.location,
          .cost = cost,
          .unit = "replicas",
          .text = fmt::format("'{}' is updated with a value that {} reduces over groups {}, but its own "
                              "groups are {}: {}",
-                             variable.name, update.last->def->name, table_.to_string(update.groups),
+                             variable.name, last.def->name, table_.to_string(update.groups),
                              table_.to_string(declared), wrong)});
   }
 
@@ -231,6 +277,8 @@ class UpdateLint {
   const Ir& ir_;
   PartitionTable& table_;
   std::vector<Lint>& lints_;
+  std::vector<std::int64_t> sizes_;  ///< Number of elements of each tensor.
+  Recent<Groups, PartitionId> partitions_;
   std::unordered_map<Value, Reductions, ValueHash> traced_;  ///< Some results of trace().
   // Memory of the functions above, used again for each variable.
   std::vector<Value> operands_, stack_, seen_, way_;
@@ -244,7 +292,12 @@ void lint_updates(Explainer& explainer, std::vector<Lint>& lints) {
   const auto reduces = [](const OpDef& def) { return def.replicas.collective == Collective::kReduce; };
   if (!ir.may_have(reduces)) return;
   UpdateLint lint(explainer, lints);
-  for (const TensorId state : explainer.flow().facts().entry_tensors(kMainGraph)) lint.check(state);
+  const std::vector<TensorId>& states = explainer.flow().facts().entry_tensors(kMainGraph);
+  for (std::size_t i = 0; i < states.size(); ++i) {
+    constexpr std::size_t kAhead = 6;
+    if (i + kAhead < states.size()) fetch_object(ir.tensor(states[i + kAhead]));
+    lint.check(states[i]);
+  }
   for (const RemoteId b : ids<RemoteId>(ir.num_remotes())) {
     for (const TensorId entry : ir.remote(b).entries) {
       if (ir.tensor(entry).state.resident != kNone) lint.check(entry);

@@ -20,4 +20,14 @@ void replay(const Ir& ir, const Context& context, const Op& op, std::size_t at, 
   memory.write(facts.pieces);
 }
 
+void replay(const Ir& ir, const Context& context, const FlatSchedule& schedule, std::size_t at,
+            MemoryFacts& memory) {
+  if (!schedule[at].alone) return replay(ir, context, ir.op(schedule[at].id), at, memory);
+  if (schedule[at].view) return;
+  const std::span<const PartitionId> facts = context.ops.outputs(at);
+  const std::span<const TensorId> outputs = schedule.outputs(at);
+  for (std::size_t k = 0; k < outputs.size(); ++k)
+    memory.write(outputs[k], ir.storage_index(outputs[k]), facts[k]);
+}
+
 }  // namespace popsr

@@ -11,5 +11,7 @@ namespace popsr {
 /// Writes to `memory` the facts that the op at position `at` of the context's graph left. A pass starts from
 /// PartitionAnalysis::entry_memory.
 void replay(const Ir& ir, const Context& context, const Op& op, std::size_t at, MemoryFacts& memory);
+void replay(const Ir& ir, const Context& context, const FlatSchedule& schedule, std::size_t at,
+            MemoryFacts& memory);
 
 }  // namespace popsr
