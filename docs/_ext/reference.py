@@ -50,7 +50,13 @@ SECTIONS = (
 )
 ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
 # Modules that import an optional package.
-NEEDS = {"popsr.sr.jax": "jax", "popsr.sr.optax": "optax", "popsr.sr.torch": "torch"}
+NEEDS = {
+    "popsr.guard.lightning": "lightning",
+    "popsr.guard.transformers": "transformers",
+    "popsr.sr.jax": "jax",
+    "popsr.sr.optax": "optax",
+    "popsr.sr.torch": "torch",
+}
 
 # Modules with bases of a public class that are described with it: the methods of a session.
 PARTS = ("popsr._session.variable_methods", "popsr._session.views")
