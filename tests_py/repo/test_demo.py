@@ -47,10 +47,8 @@ def test_quick_demo_on_digits(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert line in out
     *_, drift, where, advice, kept, _, rates, _ = out.splitlines()
     assert drift.endswith("6 of 6 weights and biases drift")
-    line = model_line("ops.repeat(ir.create_graph(step")
-    assert (
-        f"w0: declared {{0,1,2,3}}, proved {{0}}{{1}}{{2}}{{3}}; written at model.py:{line}, since" in where
-    )
+    at = f"model.py:{model_line('ops.repeat(ir.create_graph(step')}"
+    assert f"w0: declared {{0,1,2,3}}, proved {{0}}{{1}}{{2}}{{3}}; written at {at}, since" in where
     assert f"before model.py:{model_line('ops.scaled_add_')}, or 'mean'" in advice
     assert "0 of 6 drift; check: passed" in kept
     assert re.search(r"fp32 [\d.]+ %, bf16 nearest [\d.]+ % \(\w+, [\d.]+x\), bf16 stochastic", rates)

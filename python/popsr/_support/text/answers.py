@@ -116,7 +116,8 @@ def document(command: str, found: Answer) -> dict[str, Any]:
         "errors": [*map(finding_record, found.errors)],
         "findings": [*map(finding_record, found.findings())],
     }
-    return above | plain(found.record())
+    own: dict[str, Any] = plain(found.record())
+    return above | own
 
 
 def plain(value: Any) -> Any:
@@ -125,8 +126,10 @@ def plain(value: Any) -> Any:
         return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
     if isinstance(value, Mapping):
         return {str(key): plain(each) for key, each in value.items()}
-    if isinstance(value, Integral):
-        return value if isinstance(value, (bool, int)) else int(value)
+    if isinstance(value, int):  # and bool
+        return value
+    if isinstance(value, Integral):  # of NumPy
+        return int(value)
     if isinstance(value, Real):
         return float(value) if math.isfinite(value) else None
     if isinstance(value, os.PathLike):

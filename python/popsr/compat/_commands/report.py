@@ -48,8 +48,9 @@ def main(argv: Sequence[str]) -> int:
                 "popsr: report: the program made 0 sessions and 0 proofs, expected 1 or more", file=sys.stderr
             )
         return 2
+    reported: Sequence[Session | Proof] = sessions or proofs
     try:
-        for number, made in enumerate(sessions or proofs, 1):
+        for number, made in enumerate(reported, 1):
             _write(options, made, number)
     except Error as error:
         print(f"popsr: {error}", file=sys.stderr)
