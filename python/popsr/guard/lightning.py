@@ -7,9 +7,12 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 try:
-    _is_whole = importlib.util.find_spec("lightning") is not None  # or the package of the Trainer alone
+    _found = map(
+        importlib.util.find_spec, ("lightning", "pytorch_lightning")
+    )  # the second is the Trainer alone
+    _is_alone = [each is not None for each in _found] == [False, True]
     Callback: Any = importlib.import_module(
-        "lightning.pytorch" if _is_whole else "pytorch_lightning"
+        "pytorch_lightning" if _is_alone else "lightning.pytorch"
     ).Callback
 except ImportError as error:
     from popsr._support.host.frameworks import not_installed
