@@ -131,7 +131,7 @@ def test_writers_that_are_none(to: Any) -> None:
 )
 def test_packages_that_are_missing(module: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, f"popsr.guard.{module}", raising=False)
-    monkeypatch.setitem(sys.modules, package, None)
-    monkeypatch.setitem(sys.modules, "pytorch_lightning", None)
+    for name in (package, "lightning.pytorch", "pytorch_lightning"):  # imported by other tests, maybe
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(MissingPackageError, match=f"popsr.guard.{module}: {package} is not installed"):
         importlib.import_module(f"popsr.guard.{module}")
