@@ -211,6 +211,10 @@ def half_of_the_ranks(spoil: bool) -> Any:
     return str(guard(model, group=group, timeout=120).check())
 
 
+def of_the_first_two() -> Any:
+    return str(guard(Model(), group=dist.new_group([0, 1]), timeout=120).check())
+
+
 def destroyed() -> Any:
     group, _ = dist.new_subgroups(2)
     g = guard(Model(), group=group, timeout=120)

@@ -167,6 +167,11 @@ def test_groups_of_a_part_of_the_ranks() -> None:
     assert results[:2] == ["step 0: hashes agree, 8 values on 2 ranks, 2 left out"] * 2
     assert results[2] == results[3]
     assert results[3][2]["ranks"] == (2, 3)
+    results = gloo.run(4, jobs.caught, "of_the_first_two")
+    assert results[:2] == ["step 0: hashes agree, 8 values on 2 ranks, 2 left out"] * 2
+    for kind, text, *_ in results[2:]:
+        assert kind == "ReplicaError"
+        assert "this rank is not in the group" in text
 
 
 def test_warnings_and_saved_values(tmp_path: Path) -> None:

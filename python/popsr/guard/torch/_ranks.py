@@ -45,14 +45,14 @@ class Ranks:
             )
         self._group = dist.group.WORLD if group is None else group
         self._timeout = timeout
-        self._number, self._count = _guards.get(self._group, 0), 0
-        _guards[self._group] = self._number + 1
         self.rank = self._member()
         self.size: int = dist.get_world_size(self._group)
         if self.size < 2:
             raise ReplicaError(
                 f"{WHERE}: nothing to compare with, got one rank, expected a group of 2 or more"
             )
+        self._number, self._count = _guards.get(self._group, 0), 0
+        _guards[self._group] = self._number + 1
         self.globals: list[int] = dist.get_process_group_ranks(self._group)
         backend = str(dist.get_backend(self._group))
         torch = framework(WHERE, "torch")
