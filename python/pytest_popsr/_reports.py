@@ -54,7 +54,7 @@ class Reports:
         file = _file_name(step)
         if proof is None:
             assert error is not None
-            errors = [error_of(error, f"{item.nodeid} raised {{}}, expected a proof")]
+            errors = [error_of(error, lambda kind: f"{item.nodeid} raised {kind}, expected a proof")]
             found, verdict, summary = Answer(2, str, dict, tuple, errors), "not read", errors[0].text
         else:
             record, findings = proof.as_dict, lambda: proof._findings(codes)

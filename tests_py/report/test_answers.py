@@ -24,6 +24,7 @@ FILES = {
     + DRIFTING
     + "\n\ndef raising():\n    return 1 / 0\n\n\ndef needs(x):\n    return x\n\n\n"
     "def unknown():\n    with popsr.Ir().main_graph:\n        ops.add(1.0, 'two')\n",
+    "of {2}.py": "def raising():\n    return 1 / 0\n",
     "syntax.py": "x = 1\ndef f(:\n",
     "missing.py": "\nimport no_such_module_of_the_table\n",
     "ends.py": "import sys\n\nsys.exit(0)\n",
@@ -54,6 +55,7 @@ ROWS = {
     "prove, no module": Row(["prove", "no_such_module_of_the_table::step"], 2, "error"),
     "prove, no name": Row(["prove", "job.py::nothing"], 2, "error"),
     "prove, raises": Row(["prove", "job.py::raising"], 2, "error", "job.py", "1 / 0"),
+    "prove, braces": Row(["prove", "of {2}.py::raising"], 2, "error", "of {2}.py", "1 / 0"),
     "prove, popsr refuses": Row(["prove", "job.py::unknown"], 2, "error", "job.py", "ops.add(1.0"),
     "prove, no arguments": Row(["prove", "job.py::needs"], 2, "error", "job.py", "def needs"),
     "prove, syntax": Row(["prove", "syntax.py::f"], 2, "error", "syntax.py", "def f"),

@@ -50,14 +50,14 @@ class Answer(NamedTuple):
     errors: Sequence[Annotation] = ()
 
 
-def answer(command: str, form: str, work: Callable[[], Answer], expected: str) -> int:
+def answer(command: str, form: str, work: Callable[[], Answer], otherwise: Callable[[str], str]) -> int:
     """Run a command, and print its answer.
 
     Args:
         command: its name.
         form: one of ``FORMATS``.
         work: reads, and compares or proves. Except in text, what it prints goes to stderr.
-        expected: end of the error about an exception of others' code: ``x.py raised ValueError, expected a proof``.
+        otherwise: makes the text about an exception of others' code from its kind: ``x.py raised {kind}``.
     Returns:
         The exit status.
     """
@@ -70,7 +70,7 @@ def answer(command: str, form: str, work: Callable[[], Answer], expected: str) -
         if not isinstance(error, Error):
             without_frames_of_popsr(error)
             traceback.print_exception(error)
-        found = Answer(2, str, dict, tuple, [error_of(error, f"{command}: {expected}")])
+        found = Answer(2, str, dict, tuple, [error_of(error, lambda kind: f"{command}: {otherwise(kind)}")])
         text = _written(command, form, found)
     for each in found.errors:
         print(f"popsr: {each.text}", file=sys.stderr)
@@ -79,14 +79,14 @@ def answer(command: str, form: str, work: Callable[[], Answer], expected: str) -
     return found.status
 
 
-def error_of(error: BaseException, otherwise: str) -> Annotation:
+def error_of(error: BaseException, otherwise: Callable[[str], str]) -> Annotation:
     """An error as an annotation, where possible at the user's line.
 
     Args:
         error: an error of popsr, which is told in its words, or another exception.
-        otherwise: a text with ``{}`` for the kind of an exception.
+        otherwise: makes the text of the kind of an exception.
     """
-    text = str(error) if isinstance(error, Error) else otherwise.format(_kind(error))
+    text = str(error) if isinstance(error, Error) else otherwise(_kind(error))
     return Annotation("error", one_line(text), place_of(error))
 
 

@@ -24,7 +24,9 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("b", help="another one")
     add_format(parser)
     options = parse("diff", parser, argv)
-    return answer("diff", options.format, lambda: _answer(options), "{}, expected two recordings")
+    return answer(
+        "diff", options.format, lambda: _answer(options), lambda kind: f"{kind}, expected two recordings"
+    )
 
 
 def _answer(options: argparse.Namespace) -> Answer:

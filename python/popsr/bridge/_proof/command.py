@@ -23,7 +23,10 @@ def main(argv: Sequence[str]) -> int:
     """
     options = parse("prove", _parser(), argv)
     return answer(
-        "prove", options.format, lambda: _answer(options), f"{options.step} raised {{}}, expected a proof"
+        "prove",
+        options.format,
+        lambda: _answer(options),
+        lambda kind: f"{options.step} raised {kind}, expected a proof",
     )
 
 

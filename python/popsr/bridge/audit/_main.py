@@ -39,7 +39,12 @@ def main(argv: Sequence[str]) -> int:
     parser.add_argument("--ranks", type=int, help="number of ranks, if some have no files")
     add_format(parser)
     args = parse("audit", parser, argv)
-    return answer("audit", args.format, lambda: _answer(args), "{}, expected files that can be compared")
+    return answer(
+        "audit",
+        args.format,
+        lambda: _answer(args),
+        lambda kind: f"{kind}, expected files that can be compared",
+    )
 
 
 def _answer(args: argparse.Namespace) -> Answer:

@@ -59,7 +59,9 @@ def main(argv: Sequence[str]) -> int:
     )
     add_format(parser)
     options = parse("check", parser, argv)
-    return answer("check", options.format, lambda: _answer(options.scripts), "{}, expected programs")
+    return answer(
+        "check", options.format, lambda: _answer(options.scripts), lambda kind: f"{kind}, expected programs"
+    )
 
 
 def _answer(scripts: Sequence[str]) -> Answer:
@@ -70,7 +72,7 @@ def _answer(scripts: Sequence[str]) -> Answer:
         lambda: "\n".join([*map(_line, report.findings), _summary(report)]),
         lambda: _as_json(report),
         lambda: map(_annotation, report.findings),
-        [error_of(each, "{}") for each in report.unreadable],
+        [error_of(each, str) for each in report.unreadable],
     )
 
 

@@ -27,8 +27,12 @@ class _Planned(BaseException):
 def main(argv: Sequence[str]) -> int:
     """Run the program up to its session, and print the plan; returns the exit status."""
     options = _parse(argv)
-    expected = f"{options.program[0]} raised {{}}, expected a session"
-    return answer("plan", options.format, lambda: _answer(options), expected)
+    return answer(
+        "plan",
+        options.format,
+        lambda: _answer(options),
+        lambda kind: f"{options.program[0]} raised {kind}, expected a session",
+    )
 
 
 def _answer(options: argparse.Namespace) -> Answer:
