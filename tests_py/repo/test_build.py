@@ -108,7 +108,7 @@ def test_hooks_have_the_versions_of_the_lint_group() -> None:
 
 
 def test_extras_are_what_popsr_imports() -> None:
-    """Those for programs and tests aside; ``all`` has each of the others."""
+    """Each extra but those for programs and tests of popsr's own, and ``all``, which has the others."""
     extras = dict(PROJECT["project"]["optional-dependencies"])
     for name in ("test", "examples", "peers", "bench"):
         del extras[name]

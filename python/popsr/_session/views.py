@@ -111,11 +111,12 @@ class SessionViews(Summarised):
         replicas really hold of each variable. ``warnings`` has lint L13 too.
         """
         core = self._core.facts
-        if not self._core.stats()["runs"]:  # the core takes small streams as equal until it is fed
-            self._facts = self._facts or PartitionAnalysis(self._ir)
+        if self._facts is not None and self._facts._core is core:
             return self._facts
-        if self._facts is None or self._facts._core is not core:
+        if self._core.stats()["runs"]:
             self._facts = PartitionAnalysis._of_session(self._ir, core, self._stream_lints)
+        elif self._facts is None:  # the core takes small streams as equal until it is fed
+            self._facts = PartitionAnalysis(self._ir)
         return self._facts
 
     def _stream_lints(self) -> list[Lint]:

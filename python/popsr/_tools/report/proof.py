@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from popsr._session.session import Session
 from popsr._support.host.arguments import read_path
@@ -17,22 +17,17 @@ from popsr.errors import Error
 if TYPE_CHECKING:
     from popsr._program.ir import Ir
 
-__all__ = ["Part", "proof_report"]
+__all__ = ["proof_report"]
 
 _OPEN = 30
 """Rows up to which a table is open at first: longer ones would push the rest off the screen."""
 
 
-class Part(NamedTuple):
-    """A heading and a table below it."""
-
-    title: str
-    header: Sequence[str]
-    rows: Iterable[Sequence[object]]
+_Part = tuple[str, Sequence[str], Iterable[Sequence[object]]]
 
 
-def proof_report(verdict: str, parts: Iterable[Part], ir: Ir, path: str | os.PathLike[str] | None) -> Report:
-    """See :meth:`popsr.bridge.Proof.report`."""
+def proof_report(verdict: str, parts: Iterable[_Part], ir: Ir, path: str | os.PathLike[str] | None) -> Report:
+    """See :meth:`popsr.bridge.Proof.report`; a part is a heading, the names of columns, and rows."""
     where = None if path is None else read_path("report: path", path)
     tables = [_table(*part) for part in parts]
     try:
