@@ -25,7 +25,7 @@ from popsr.errors import Error
 from pytest_popsr._in_step import judge
 from pytest_popsr._lines import entry_at
 
-__all__ = ["collected"]
+__all__ = ["collected", "identity"]
 
 
 def collected(session: pytest.Session, targets: Iterable[tuple[str, Path]]) -> Iterator[pytest.Item]:
@@ -57,7 +57,7 @@ class _Target(pytest.Collector):
             CollectError: there is none.
         """
         try:
-            found = {id(named.value): (label, named) for label, named in self._named()}
+            found = {identity(named): (label, named) for label, named in self._named()}
         except SystemExit as error:  # pytest would end with its code, and 0 is a success
             raise self.CollectError(
                 f"popsr: {self.name} raised SystemExit ({error.code}) at {place_of(error)}, expected a module"
@@ -87,6 +87,12 @@ class _Target(pytest.Collector):
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:  # noqa: ARG002
         """The failure, without frames of pytest and popsr."""
         return _shown(excinfo, super().repr_failure)
+
+
+def identity(named: Named) -> tuple[int, ...]:
+    """Alike for two names of one step with the same arguments and options: where another module imports it."""
+    beside = (getattr(named.owner, f"{named.name}_{each}", None) for each in ("args", "options"))
+    return id(named.value), *map(id, beside)
 
 
 class _Step(pytest.Item):

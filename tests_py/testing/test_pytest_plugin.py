@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 import tomllib
+import types
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from pytest_popsr._steps import identity
 
 import popsr.testing  # noqa: F401  before any run here, as a run is in this process
+from popsr.bridge._proof.named import steps_in
 from popsr.errors import OutOfStepError
 from tests_py import ROOT
 from tests_py.report.test_answers import follow_schema
@@ -369,6 +372,14 @@ def test_workers_of_xdist_share_one_index(folder: Path) -> None:
         "steps_of_plugin.py::right": 0,
         "steps_of_plugin.py::lazy": 1,
     }
+
+
+def test_a_step_with_other_arguments_is_another() -> None:
+    module = types.ModuleType("job")
+    first, second = (1,), (2,)
+    vars(module).update(step=len, step_args=first, wide=len, wide_args=second, again=len, again_args=first)
+    named = {each.name: identity(each) for each in steps_in(module)}
+    assert named["step"] == named["again"] != named["wide"]
 
 
 def test_importing_the_plugin_imports_nothing_of_popsr(folder: Path) -> None:
