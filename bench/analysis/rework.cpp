@@ -9,6 +9,7 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/error.h"
 #include "popsr/effects/verify.h"
+#include "popsr/ir/flat/flat_program.h"
 
 namespace popsr::bench {
 namespace {
@@ -49,7 +50,7 @@ void time_lints(const std::string& name, Ir& ir, int rounds) {
     std::printf(R"({"program": "%s", "ops": %zu, "verify": %.7f, "check": %.7f)", name.c_str(), ir.num_ops(),
                 seconds_of([&] { verify(ir); }), seconds_of([&] {
                   std::vector<UnorderedPair> pairs;
-                  WriteOrder(ir, kMainGraph, FlatSchedule(ir, kMainGraph), pairs);
+                  WriteOrder(ir, kMainGraph, flat(ir).schedule(kMainGraph), pairs);
                 }));
     std::unique_ptr<PartitionAnalysis> facts;
     std::printf(R"(, "facts": %.7f)", seconds_of([&] { facts = std::make_unique<PartitionAnalysis>(ir); }));

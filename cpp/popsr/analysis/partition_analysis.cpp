@@ -9,6 +9,7 @@
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
 #include "popsr/base/threads/deep_stack.h"
+#include "popsr/ir/flat/flat_program.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -228,13 +229,8 @@ const std::vector<ContextId>& PartitionAnalysis::contexts(GraphId graph) const {
 }
 
 const FlatSchedule& PartitionAnalysis::schedule(GraphId graph) const {
-  if (graph.index() >= schedules_.size()) schedules_.resize(ir_->num_graphs());
-  std::shared_ptr<const FlatSchedule>& known = schedules_[graph];
-  if (known == nullptr) {
-    check_fresh();  // it is kept, and the program may return to the state that these facts are of
-    known = std::make_shared<const FlatSchedule>(*ir_, graph);
-  }
-  return *known;
+  check_fresh();
+  return flat(*ir_).schedule(graph);
 }
 
 PartitionId PartitionAnalysis::variable(TensorId id) const {

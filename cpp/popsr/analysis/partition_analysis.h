@@ -38,12 +38,12 @@
 #include "popsr/analysis/seed_rules.h"
 #include "popsr/analysis/solver/context_entry.h"
 #include "popsr/analysis/solver/solver_fault.h"
-#include "popsr/effects/flat_schedule.h"
 #include "popsr/effects/input_uses.h"
 #include "popsr/effects/loop_depths.h"
 #include "popsr/effects/remote_access.h"
 #include "popsr/effects/stream_positions.h"
 #include "popsr/effects/written_inputs.h"
+#include "popsr/ir/flat/flat_schedule.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {
@@ -179,7 +179,7 @@ class PartitionAnalysis {
   MemoryFacts entry_memory(const Context& context) const;
   /// Contexts that the program reaches, per graph, in the order of the walk.
   const std::vector<ContextId>& contexts(GraphId graph) const;
-  /// Schedule of a graph, made when it is first asked for: O(ops).
+  /// Schedule of a graph in arrays.
   const FlatSchedule& schedule(GraphId graph) const;
   /// Fact of a variable, shard or remote entry at the start of every run (the fixpoint), top() for others.
   PartitionId variable(TensorId id) const;
@@ -231,7 +231,6 @@ class PartitionAnalysis {
   };
   std::map<Key, ContextId> memo_;  ///< Contexts of called graphs by key.
   ContextId main_ = {};
-  mutable IdVector<GraphId, std::shared_ptr<const FlatSchedule>> schedules_;  ///< Schedules asked for.
   using Reachable = IdVector<GraphId, std::vector<ContextId>>;
   std::shared_ptr<Reachable> reachable_;
   mutable std::shared_ptr<const LintMemory> lint_memory_;

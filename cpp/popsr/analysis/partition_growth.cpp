@@ -53,7 +53,6 @@ std::unique_ptr<PartitionAnalysis> PartitionAnalysis::grown(const PartitionAnaly
 bool PartitionAnalysis::grow(const PartitionAnalysis& before, const GrowthChecks& checks) {
   before.has_grown_ = true;
   has_grown_ = false;
-  schedules_.clear();
   memo_ = std::move(before.memo_);
   epoch_ = ir_->epoch();
   counters_ = ir_->counters();

@@ -8,7 +8,7 @@
 #include <span>
 #include <vector>
 
-#include "popsr/effects/flat_schedule.h"
+#include "popsr/ir/flat/flat_schedule.h"
 
 namespace popsr {
 

@@ -10,6 +10,7 @@
 #include "popsr/effects/write_order.h"
 #include "popsr/effects/written_inputs.h"
 #include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/flat/flat_program.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -82,7 +83,7 @@ std::map<GraphId, WriteOrder> verify_order(const Ir& ir) {
   std::map<GraphId, WriteOrder> orders;
   for_each_reached(ir, [&](const Graph& graph, std::span<const OpId>) {
     std::vector<UnorderedPair> pairs;
-    orders.emplace(graph.id, WriteOrder(ir, graph.id, FlatSchedule(ir, graph.id), pairs));
+    orders.emplace(graph.id, WriteOrder(ir, graph.id, flat(ir).schedule(graph.id), pairs));
     if (pairs.empty()) return;
     const auto& [root, writer, other] = pairs.front();
     raise<GraphError>(

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "popsr/effects/flat_schedule.h"
+#include "popsr/ir/flat/flat_schedule.h"
 
 namespace popsr {
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "popsr/base/error.h"
-#include "popsr/effects/fetch_ahead.h"
 #include "popsr/effects/memory.h"
 
 namespace popsr {
@@ -56,10 +55,13 @@ ShareId GradientWalk::share_after(TensorId tensor, std::uint32_t end) {
 }
 
 void GradientWalk::step_until(std::uint32_t end) {
+  const FlatSchedule& schedule = flow_.facts().schedule(graph_.id);
   for (std::uint32_t at = 0; at < end; ++at) {
-    fetch_ahead(ir_, graph_.ops, at);
-    fetch_types(at);
-    const Op& op = ir_.op(graph_.ops[at]);
+    if (schedule[at].alone) {
+      step({schedule, at}, context_.ops.outputs(at));
+      continue;
+    }
+    const Op& op = ir_.op(schedule[at].id);
     if (op.def->program.control != Control::kNone) {
       step_graphs(op);
     } else if (op.schedule.parts.empty()) {
@@ -69,14 +71,6 @@ void GradientWalk::step_until(std::uint32_t end) {
         step(ir_.op(part), facts_of(ir_, context_, ir_.op(part)).outputs);
     }
   }
-}
-
-/// Prefetches the types of the outputs of the next ops.
-void GradientWalk::fetch_types(std::size_t at) const {
-  constexpr std::size_t kTypes = 6;  // ops ahead
-  if (at + kTypes >= graph_.ops.size()) return;
-  const std::vector<TensorId>& outputs = ir_.op(graph_.ops[at + kTypes]).outputs;
-  if (!outputs.empty()) __builtin_prefetch(&ir_.tensor(outputs[0]).type);
 }
 
 ShareId GradientWalk::read(TensorId tensor) const {
@@ -117,7 +111,7 @@ void GradientWalk::write_fact(TensorId tensor, PartitionId fact) {
   }
 }
 
-void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
+void GradientWalk::write(const WalkedOp& op, TensorId tensor, ShareId share) {
   const std::uint32_t slot = ir_.storage_index(tensor);
   if (slot == kNone) return write_remote(op, tensor, share);
   if (graph_.has_views) return write_shared(op, tensor, share);
@@ -127,13 +121,13 @@ void GradientWalk::write(const Op& op, TensorId tensor, ShareId share) {
   shares_[slot] = share;
 }
 
-void GradientWalk::write_remote(const Op& op, TensorId entry, ShareId share) {
+void GradientWalk::write_remote(const WalkedOp& op, TensorId entry, ShareId share) {
   if (flow_.differentiated_.contains(entry)) return check_update(op, entry, share);
   ShareId& stored = flow_.remote_[entry];
   stored = flow_.merge(stored, share);
 }
 
-void GradientWalk::write_shared(const Op& op, TensorId tensor, ShareId share) {
+void GradientWalk::write_shared(const WalkedOp& op, TensorId tensor, ShareId share) {
   const bool part = view_of(ir_, tensor) != nullptr;
   for_each_root(ir_, tensor, [&](TensorId root) {
     if (flow_.differentiated_.contains(root)) return check_update(op, root, share);
@@ -142,7 +136,7 @@ void GradientWalk::write_shared(const Op& op, TensorId tensor, ShareId share) {
   });
 }
 
-void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
+void GradientWalk::check_update(const WalkedOp& op, TensorId storage, ShareId share) {
   if (!GradientFlow::is_known(share)) return;
   const auto declared = flow_.differentiated_.declared(storage);
   if (!declared) return;
@@ -162,16 +156,16 @@ void GradientWalk::check_update(const Op& op, TensorId storage, ShareId share) {
   }
 }
 
-void GradientWalk::step(const Op& op, std::span<const PartitionId> facts) {
-  const ShareTraits& traits = traits_of(op);
+void GradientWalk::step(const WalkedOp& op, std::span<const PartitionId> facts) {
+  const ShareTraits& traits = traits_of(*op.def);
   if (traits.kind == ShareTraits::Kind::kView) return;  // writes nothing
   if (!traits.remote) return step(op, op.inputs, op.outputs, facts, traits);
-  step(op, all_inputs(ir_, op), all_outputs(ir_, op), facts, traits);
+  const Op& all = ir_.op(op.id);
+  step(op, all_inputs(ir_, all), all_outputs(ir_, all), facts, traits);
 }
 
-void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
-                        const std::vector<TensorId>& outputs, std::span<const PartitionId> facts,
-                        const ShareTraits& traits) {
+void GradientWalk::step(const WalkedOp& op, Tensors inputs, Tensors outputs,
+                        std::span<const PartitionId> facts, const ShareTraits& traits) {
   ShareId share = transfer(op, inputs, traits);
   if (flow_.trial_ && !outputs.empty() && outputs[0] == flow_.trial_->gradient &&
       GradientFlow::is_known(share)) {
@@ -179,55 +173,73 @@ void GradientWalk::step(const Op& op, const std::vector<TensorId>& inputs,
     share = sum ? flow_.intern(*sum) : GradientFlow::kUnknown;
   }
   for (std::size_t k = 0; k < outputs.size(); ++k) {
-    const bool holds = share != GradientFlow::kPlain && is_float(ir_.tensor(outputs[k]).type.dtype);
+    const bool holds = share != GradientFlow::kPlain && is_floating(op, outputs[k]);
     write(op, outputs[k], holds ? share : GradientFlow::kPlain);
     write_fact(outputs[k], facts[k]);
   }
 }
 
-bool GradientWalk::updates(const Op& op) const {
+bool GradientWalk::is_floating(const WalkedOp& op, TensorId output) const {
+  return (op.flat != nullptr && op.flat->floats) || is_float(ir_.tensor(output).type.dtype);
+}
+
+bool GradientWalk::updates(const WalkedOp& op) const {
   return std::ranges::any_of(
       op.outputs, [this](TensorId output) { return flow_.differentiated_.contains(storage_of(output)); });
 }
 
-const ShareTraits& GradientWalk::traits_of(const Op& op) {
-  if (const ShareTraits* const known = flow_.traits_.find({op.def})) return *known;
-  flow_.traits_.put({op.def}, ShareTraits(*op.def));
-  return *flow_.traits_.find({op.def});
+const ShareTraits& GradientWalk::traits_of(const OpDef& def) {
+  if (const ShareTraits* const known = flow_.traits_.find({&def})) return *known;
+  flow_.traits_.put({&def}, ShareTraits(def));
+  return *flow_.traits_.find({&def});
 }
 
-ShareId GradientWalk::transfer(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits) {
-  if (traits.kind == ShareTraits::Kind::kLocal) return transfer_local(op, inputs, traits);
+/// True if an input that influences the outputs is a gradient.
+bool GradientWalk::takes_gradient(Tensors inputs, const ShareTraits& traits) const {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (inputs[i] == kNone || read(inputs[i]) == GradientFlow::kPlain || !traits.influenced_by(i)) continue;
-    const bool exchanges = traits.kind == ShareTraits::Kind::kExchange;
-    return exchanges ? after_exchange(op, inputs[0]) : transfer_collective(op, inputs[0]);
+    if (inputs[i] != kNone && read(inputs[i]) != GradientFlow::kPlain && traits.influenced_by(i)) return true;
   }
-  return GradientFlow::kPlain;
+  return false;
 }
 
-ShareId GradientWalk::transfer_collective(const Op& op, TensorId input) {
-  CollectiveStep key{.def = op.def,
-                     .share = read(input).value,
-                     .exec = context_.exec,
-                     .gradients = made_ != nullptr ? 1U : 0U};
-  const auto* const group = std::get_if<ReplicaGrouping>(&op.attribute(kGroup.name));
+ShareId GradientWalk::transfer(const WalkedOp& op, Tensors inputs, const ShareTraits& traits) {
+  if (!takes_gradient(inputs, traits)) return GradientFlow::kPlain;
+  if (traits.kind == ShareTraits::Kind::kLocal) return transfer_local(op, inputs, traits);
+  if (traits.kind == ShareTraits::Kind::kExchange) return after_exchange(ir_.op(op.id), inputs[0]);
+  return transfer_collective(op, inputs[0]);
+}
+
+/// Key of a collective but for the share that it takes.
+CollectiveStep GradientWalk::key_of(const WalkedOp& op) const {
+  CollectiveStep key{
+      .def = op.def, .groups = op.groups, .exec = context_.exec, .gradients = made_ != nullptr ? 1U : 0U};
+  const bool reduces = op.def->replicas.collective == Collective::kReduce;
+  if (op.flat != nullptr && op.flat->groups != kNone) {
+    if (reduces) key.how = static_cast<std::uint32_t>(op.flat->reduction) + 1;
+    return key;
+  }
+  const Op& all = ir_.op(op.id);
+  const auto* const group = std::get_if<ReplicaGrouping>(&all.attribute(kGroup.name));
   if (group != nullptr) key.groups = group->identity();
-  if (op.def->replicas.collective == Collective::kReduce)
-    key.how = static_cast<std::uint32_t>(op.get(kReduction)) + 1;
+  if (reduces) key.how = static_cast<std::uint32_t>(all.get(kReduction)) + 1;
+  return key;
+}
+
+ShareId GradientWalk::transfer_collective(const WalkedOp& op, TensorId input) {
+  CollectiveStep key = key_of(op);
+  key.share = read(input).value;
   if (const GradientFlow::Step* const known = flow_.collective_steps_.find(key)) {
     if (known->is_repeated) note_repeated_sum(op, input);
     return known->share;
   }
   is_repeated_sum_ = false;
-  const ShareId share = after_collective(op, input);
+  const ShareId share = after_collective(ir_.op(op.id), input);
   // An unknown share may come with a finding of this op.
   if (GradientFlow::is_known(share)) flow_.collective_steps_.put(key, {share, is_repeated_sum_});
   return share;
 }
 
-ShareId GradientWalk::transfer_local(const Op& op, const std::vector<TensorId>& inputs,
-                                     const ShareTraits& traits) {
+ShareId GradientWalk::transfer_local(const WalkedOp& op, Tensors inputs, const ShareTraits& traits) {
   using Kind = LocalStep::Kind;
   ShareId sum;
   bool all_known = traits.is_meet || made_ == nullptr;
@@ -245,12 +257,11 @@ ShareId GradientWalk::transfer_local(const Op& op, const std::vector<TensorId>& 
       if (both != nullptr) sum = *both;
     }
   }
-  if (sum == GradientFlow::kPlain) return sum;
-  if (!all_known || !GradientFlow::is_known(sum)) return after_local(op, inputs, values);
+  if (!all_known || !GradientFlow::is_known(sum)) return after_local(ir_.op(op.id), inputs, values);
   LocalStep key{.share = sum.value, .with = values.value, .exec = context_.exec, .kind = Kind::kInGradients};
   if (made_ == nullptr) key.kind = traits.linear || updates(op) ? Kind::kLinear : Kind::kOther;
   if (const ShareId* const known = flow_.local_steps_.find(key)) return *known;
-  const ShareId after = after_local(op, inputs, values);
+  const ShareId after = after_local(ir_.op(op.id), inputs, values);
   if (GradientFlow::is_known(after)) flow_.local_steps_.put(key, after);
   return after;
 }
@@ -297,7 +308,7 @@ ShareId GradientWalk::after_collective(const Op& op, TensorId input) {
   return after ? flow_.intern(*after) : unknown(op, GradientFault::kGroups, input, share);
 }
 
-void GradientWalk::note_repeated_sum(const Op& op, TensorId input) {
+void GradientWalk::note_repeated_sum(const WalkedOp& op, TensorId input) {
   flow_.repeated_sums_.insert_or_assign(op.id, GradientFinding{.fault = GradientFault::kTwice,
                                                                .op = op.id,
                                                                .tensor = forward_of(op.outputs[0]),
@@ -318,12 +329,12 @@ ShareId GradientWalk::after_exchange(const Op& op, TensorId input) {
 }
 
 /// `values`: the meet of the facts of inputs that matter and are no gradients.
-ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values) {
+ShareId GradientWalk::after_local(const Op& op, Tensors inputs, PartitionId values) {
   std::optional<GradientShare> share = sum_of_gradients(op, inputs);
   if (!share) return GradientFlow::kUnknown;
   if (made_ == nullptr) {
     share->equal = table_.meet(share->equal, values);
-    share->scaled = share->scaled || !(traits_of(op).linear || updates(op));
+    share->scaled = share->scaled || !(traits_of(*op.def).linear || updates(op));
     return flow_.intern(*share);
   }
   facts_.clear();
@@ -339,8 +350,7 @@ ShareId GradientWalk::after_local(const Op& op, const std::vector<TensorId>& inp
 }
 
 /// Sum of the gradients; nullopt if one is unknown, or they do not fit, which is a finding.
-std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
-                                                            const std::vector<TensorId>& inputs) {
+std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op, Tensors inputs) {
   std::optional<GradientShare> sum;
   TensorId first = kNone;
   for (std::size_t i = 0; i < inputs.size(); ++i) {
@@ -355,7 +365,7 @@ std::optional<GradientShare> GradientWalk::sum_of_gradients(const Op& op,
       continue;
     }
     const auto both = flow_.sum(*sum, share);
-    if (!both && (made_ != nullptr || traits_of(op).linear) && !sum->scaled && !share.scaled) {
+    if (!both && (made_ != nullptr || traits_of(*op.def).linear) && !sum->scaled && !share.scaled) {
       const TensorId forward = op.outputs.empty() ? kNone : forward_of(op.outputs[0]);
       flow_.find({.fault = GradientFault::kFork,
                   .op = op.id,

@@ -8,10 +8,30 @@
 #include "popsr/analysis/gradients/gradient_flow.h"
 #include "popsr/analysis/memory/memory_facts.h"
 #include "popsr/ir/calls/called_graphs.h"
+#include "popsr/ir/flat/flat_schedule.h"
 #include "popsr/ir/gradient_graph.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
+
+/// An op of a walk with what most steps need of it: the op itself may be far away in memory.
+struct WalkedOp {
+  const OpDef* def = nullptr;
+  OpId id = kNone;
+  std::span<const TensorId> inputs, outputs;
+  const FlatOp* flat = nullptr;  ///< Its place in the schedule; null if only the op knows all of it.
+  std::uint64_t groups = 0;      ///< ReplicaGrouping::identity() of the groups of a collective in a schedule.
+
+  WalkedOp(const Op& op)
+      : def(op.def), id(op.id), inputs(op.inputs), outputs(op.outputs) {}  // NOLINT: a view
+  WalkedOp(const FlatSchedule& schedule, std::size_t at)
+      : def(schedule[at].def),
+        id(schedule[at].id),
+        inputs(schedule.inputs(at)),
+        outputs(schedule.outputs(at)),
+        flat(&schedule[at]),
+        groups(flat->groups == kNone ? 0 : schedule.groups()[flat->groups].identity()) {}
+};
 
 class GradientWalk {
  public:
@@ -25,9 +45,8 @@ class GradientWalk {
  private:
   void start(const std::vector<ShareId>& inputs);
   void step_until(std::uint32_t end);
-  void fetch_types(std::size_t at) const;
-  void step(const Op& op, std::span<const PartitionId> facts);
-  void step(const Op& op, const std::vector<TensorId>& inputs, const std::vector<TensorId>& outputs,
+  void step(const WalkedOp& op, std::span<const PartitionId> facts);
+  void step(const WalkedOp& op, std::span<const TensorId> inputs, std::span<const TensorId> outputs,
             std::span<const PartitionId> facts, const ShareTraits& traits);
   void step_graphs(const Op& op);
   void step_call(const Op& op, const FactView& facts);
@@ -40,17 +59,21 @@ class GradientWalk {
   void write_results(const Op& op, const std::vector<ShareId>& shares, const GradientGraph* made);
   void write_facts(const Op& op, const FactView& facts);
 
+  using Tensors = std::span<const TensorId>;
   /// Share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
-  ShareId transfer(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
-  ShareId transfer_collective(const Op& op, TensorId input);
-  ShareId transfer_local(const Op& op, const std::vector<TensorId>& inputs, const ShareTraits& traits);
-  const ShareTraits& traits_of(const Op& op);
-  bool updates(const Op& op) const;
-  void note_repeated_sum(const Op& op, TensorId input);
+  ShareId transfer(const WalkedOp& op, Tensors inputs, const ShareTraits& traits);
+  ShareId transfer_collective(const WalkedOp& op, TensorId input);
+  ShareId transfer_local(const WalkedOp& op, Tensors inputs, const ShareTraits& traits);
+  CollectiveStep key_of(const WalkedOp& op) const;
+  const ShareTraits& traits_of(const OpDef& def);
+  bool takes_gradient(Tensors inputs, const ShareTraits& traits) const;
+  bool updates(const WalkedOp& op) const;
+  bool is_floating(const WalkedOp& op, TensorId output) const;
+  void note_repeated_sum(const WalkedOp& op, TensorId input);
   ShareId after_collective(const Op& op, TensorId input);
   ShareId after_exchange(const Op& op, TensorId input);
-  ShareId after_local(const Op& op, const std::vector<TensorId>& inputs, PartitionId values);
-  std::optional<GradientShare> sum_of_gradients(const Op& op, const std::vector<TensorId>& inputs);
+  ShareId after_local(const Op& op, Tensors inputs, PartitionId values);
+  std::optional<GradientShare> sum_of_gradients(const Op& op, Tensors inputs);
   PartitionId rule(const Op& op, const std::vector<PartitionId>& inputs) const;
   ShareId unknown(const Op& op, GradientFault fault, TensorId input, const GradientShare& share);
   TensorId forward_of(TensorId gradient) const;
@@ -60,10 +83,10 @@ class GradientWalk {
   TensorId storage_of(TensorId tensor) const;
   PartitionId fact(TensorId tensor) const;
   void write_fact(TensorId tensor, PartitionId fact);
-  void write(const Op& op, TensorId tensor, ShareId share);
-  void write_shared(const Op& op, TensorId tensor, ShareId share);
-  void write_remote(const Op& op, TensorId entry, ShareId share);
-  void check_update(const Op& op, TensorId storage, ShareId share);
+  void write(const WalkedOp& op, TensorId tensor, ShareId share);
+  void write_shared(const WalkedOp& op, TensorId tensor, ShareId share);
+  void write_remote(const WalkedOp& op, TensorId entry, ShareId share);
+  void check_update(const WalkedOp& op, TensorId storage, ShareId share);
 
   GradientFlow& flow_;
   const Ir& ir_;

@@ -9,7 +9,8 @@
 #include "popsr/analysis/lint/lints.h"
 #include "popsr/base/containers/recent.h"
 #include "popsr/base/error.h"
-#include "popsr/effects/fetch_ahead.h"
+#include "popsr/ir/flat/fetch_ahead.h"
+#include "popsr/ir/flat/flat_program.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -42,9 +43,11 @@ struct Groups {
 class UpdateLint {
  public:
   UpdateLint(Explainer& explainer, std::vector<Lint>& lints)
-      : flow_(explainer.flow()), ir_(flow_.ir()), table_(ir_.partitions()), lints_(lints) {
-    find_sizes();
-  }
+      : flow_(explainer.flow()),
+        ir_(flow_.ir()),
+        table_(ir_.partitions()),
+        lints_(lints),
+        sizes_(flat(ir_).sizes()) {}
 
   void check(TensorId state) {
     const Tensor& tensor = ir_.tensor(state);
@@ -174,23 +177,7 @@ class UpdateLint {
   }
 
   /// True for a reduction of which each member receives a part, as a reduce-scatter's.
-  bool scatters_parts(const Op& op) const {
-    return sizes_[op.outputs[0].index()] < sizes_[op.inputs[0].index()];
-  }
-
-  /// Finds the sizes of all tensors: in a row, and so ahead, as tensors and their shapes lie far apart.
-  void find_sizes() {
-    constexpr std::size_t kObjects = 24, kShapes = 12;  // tensors ahead
-    const std::size_t tensors = ir_.num_tensors();
-    sizes_.reserve(tensors);
-    for (std::size_t i = 0; i < tensors; ++i) {
-      if (i + kObjects < tensors) {
-        __builtin_prefetch(&ir_.tensor(TensorId(i + kObjects)).type.shape);
-        __builtin_prefetch(ir_.tensor(TensorId(i + kShapes)).type.shape.data());
-      }
-      sizes_.push_back(num_elements(ir_.tensor(TensorId(i)).type.shape));
-    }
-  }
+  bool scatters_parts(const Op& op) const { return sizes_[op.outputs[0]] < sizes_[op.inputs[0]]; }
 
   PartitionId partition_of(const ReplicaGrouping& groups) {
     const Groups key{groups.identity()};
@@ -217,7 +204,7 @@ class UpdateLint {
     const OpDef* const def = definition(value);
     if (def != nullptr && multiplies(*def)) return std::nullopt;
     const bool exchange = def != nullptr && def->replicas.collective != Collective::kNone;
-    const std::int64_t size = sizes_[value.storage.index()];
+    const std::int64_t size = sizes_[value.storage];
     std::optional<Value> only;
     bool several = false;
     for_each_source(value, [&](const OpDef* writer, const Source& source) {
@@ -226,7 +213,7 @@ class UpdateLint {
       if (several) return false;
       if (source.link == Link::kOperand) {
         if (!writer->influences(source.input) || (writer->writes(source.input) && !exchange)) return true;
-        if (!exchange && sizes_[source.value.storage.index()] != size) return true;
+        if (!exchange && sizes_[source.value.storage] != size) return true;
         if (is_start(source.value)) return true;  // the variable itself, or other state
       }
       several = only.has_value();
@@ -277,7 +264,7 @@ class UpdateLint {
   const Ir& ir_;
   PartitionTable& table_;
   std::vector<Lint>& lints_;
-  std::vector<std::int64_t> sizes_;  ///< Number of elements of each tensor.
+  const IdVector<TensorId, std::int64_t>& sizes_;  ///< Number of elements of each tensor.
   Recent<Groups, PartitionId> partitions_;
   std::unordered_map<Value, Reductions, ValueHash> traced_;  ///< Some results of trace().
   // Memory of the functions above, used again for each variable.

@@ -4,7 +4,8 @@
 
 #include "popsr/base/containers/sorted.h"
 #include "popsr/base/error.h"
-#include "popsr/effects/fetch_ahead.h"
+#include "popsr/ir/flat/fetch_ahead.h"
+#include "popsr/ir/flat/flat_program.h"
 #include "popsr/ir/op_def.h"
 
 namespace popsr {
@@ -22,6 +23,49 @@ Context at_entry(const PartitionAnalysis& analysis, GraphId graph, const Context
   POPSR_CHECK(analysis.entry_tensors(graph).size() == entry.inputs.size());
   return context;
 }
+
+/// Prefetches ops whose rules ask for more than the schedule has, a number of such ops ahead: there may be
+/// many others between them, which take no time.
+class OpFetcher {
+ public:
+  OpFetcher(const Ir& ir, const FlatSchedule& schedule, std::size_t first) : ir_(ir), schedule_(schedule) {
+    object_ = list_ = next(first);
+    for (std::size_t i = 0; i < kObjects; ++i) fetch_op();
+    for (std::size_t i = 0; i < kLists; ++i) fetch_lists();
+  }
+
+  /// Called before each such op.
+  void advance() {
+    fetch_op();
+    fetch_lists();
+  }
+
+ private:
+  static constexpr std::size_t kObjects = 24, kLists = 12;  // ops ahead
+
+  /// Position of the first such op from that one on.
+  std::size_t next(std::size_t at) const {
+    while (at < schedule_.size() && schedule_[at].meets) ++at;
+    return at;
+  }
+  void fetch_op() {
+    if (object_ >= schedule_.size()) return;
+    fetch_object(ir_.op(schedule_[object_].id));
+    object_ = next(object_ + 1);
+  }
+  void fetch_lists() {
+    if (list_ >= schedule_.size()) return;
+    const Op& op = ir_.op(schedule_[list_].id);
+    __builtin_prefetch(op.inputs.data());
+    __builtin_prefetch(op.outputs.data());
+    if (op.def->replicas.collective != Collective::kNone) __builtin_prefetch(op.attrs.data());
+    list_ = next(list_ + 1);
+  }
+
+  const Ir& ir_;
+  const FlatSchedule& schedule_;
+  std::size_t object_ = 0, list_ = 0;  ///< Positions whose op, and whose lists, are fetched next.
+};
 
 }  // namespace
 
@@ -147,9 +191,15 @@ void ContextSolver::read_inputs(const Op& op, std::vector<PartitionId>& facts) {
 Context ContextSolver::run() {
   const Graph& graph = ir_.graph(context_.graph);
   if (!grows_) context_.ops.reserve(graph.ops.size());
-  for (std::size_t at = context_.ops.size(); at < graph.ops.size(); ++at) {
-    fetch_ahead(ir_, graph.ops, at);
-    step(ir_.op(graph.ops[at]));
+  const FlatSchedule& schedule = flat(ir_).schedule(graph.id);
+  OpFetcher fetcher(ir_, schedule, context_.ops.size());
+  for (std::size_t at = context_.ops.size(); at < schedule.size(); ++at) {
+    if (schedule[at].meets) {
+      step_meet(schedule, at);
+    } else {
+      fetcher.advance();
+      step(ir_.op(schedule[at].id));
+    }
   }
   find_ends(graph);
   context_.end.memory = std::make_shared<const MemoryFacts>(std::move(memory_));
@@ -193,6 +243,18 @@ void ContextSolver::find_ends(const Graph& graph) {
     end.input_pieces.erase(i);
     end.inputs[i] = last(entry[i], i, end.input_pieces);
   }
+}
+
+/// Facts of the outputs of an op with FlatOp::meets, by the rule of meet_of_inputs.
+void ContextSolver::step_meet(const FlatSchedule& schedule, std::size_t at) {
+  PartitionId fact = context_.exec;
+  for (const TensorId input : schedule.inputs(at)) {
+    if (input != kNone) fact = table_.meet(fact, read(input));
+  }
+  const std::span<const TensorId> outputs = schedule.outputs(at);
+  outputs_.assign(outputs.size(), fact);
+  for (const TensorId output : outputs) write(output, fact);
+  context_.ops.add(outputs_, std::nullopt);
 }
 
 void ContextSolver::step(const Op& op) {

@@ -25,6 +25,7 @@ class ContextSolver {
   PartitionId last(TensorId tensor, std::uint32_t index, PiecesByInput& parts);
   void find_ends(const Graph& graph);
   void step(const Op& op);
+  void step_meet(const FlatSchedule& schedule, std::size_t at);
   /// Computes the facts of the outputs of an op that runs no graphs into outputs_; returns its seed
   /// partition, if it has one.
   std::optional<PartitionId> transfer_local(const Op& op);

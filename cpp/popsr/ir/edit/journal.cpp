@@ -38,7 +38,10 @@ std::size_t Journal::begin() {
 
 void Journal::commit(std::size_t level) noexcept {
   shrink(marks_, level);
-  if (marks_.empty()) log_.clear();
+  if (!marks_.empty()) return;
+  log_.clear();
+  flat_.grow(extended_);
+  extended_.clear();
 }
 
 void Journal::roll_back(std::size_t level) noexcept {
@@ -67,6 +70,7 @@ void Journal::drop_new(const Mark& mark) noexcept {
   free_new_names(mark);  // which came back
   ir_.tensors_.truncate(before.tensors);
   shrink(ir_.storage_indices_, before.tensors);
+  flat_.truncate(before.tensors);
   ir_.ops_.truncate(before.ops);
   shrink(ir_.ops_with_graphs_, before.ops_with_graphs);
   while (ir_.graphs_.size() > before.graphs) ir_.graphs_.pop_back();
@@ -89,6 +93,8 @@ void Journal::save_object(I id, T& object) {
   std::swap(object, *std::get<Saved<I, T>>(log_.back()).object);
 }
 
+FlatProgram& flat(const Ir& ir) { return Journal::flat(ir); }
+
 void Journal::change() { ir_.lineage_.change(ir_.newest_epoch_); }
 
 void Journal::save_viewed(TensorId id) {
@@ -102,12 +108,14 @@ void Journal::save_tensor(TensorId id) {
 }
 
 void Journal::save_op(OpId id) {
+  flat_.forget(ir_.ops_[id].graph);
   if (id.index() >= begun().ops) return;
   change();
   save_object(id, ir_.ops_[id]);
 }
 
 void Journal::save_graph(GraphId id) {
+  flat_.forget(id);
   if (id.index() >= begun().graphs) return;
   change();
   save_object(id, ir_.graphs_[id]);
@@ -126,6 +134,7 @@ void Journal::save_views(TensorId root) {
 }
 
 void Journal::save_graph_tail(GraphId id) {
+  if (extended_.empty() || extended_.back() != id) extended_.push_back(id);
   if (id.index() >= begun().graphs || marks_.back().tail_of == id) return;
   const Graph& graph = ir_.graphs_[id];
   log_.push_back(GraphTail{.graph = id,
@@ -141,6 +150,7 @@ void Journal::save_graph_tail(GraphId id) {
 }
 
 void Journal::save_op_tail(OpId id) {
+  flat_.forget(ir_.ops_[id].graph);
   if (id.index() >= begun().ops) return;
   ir_.lineage_.change_op(id.index(), ir_.newest_epoch_);
   log_.push_back(OpTail{id, size_of_list(ir_.ops_[id].outputs), size_of_list(ir_.ops_[id].call.modified)});
@@ -171,6 +181,7 @@ void Journal::save_name(TensorId id) {
 }
 
 void Journal::save_position(OpId id) {
+  flat_.forget(ir_.ops_[id].graph);
   change();
   if (id.index() < begun().ops) log_.push_back(Position{id, ir_.ops_[id].schedule.position});
 }
@@ -187,6 +198,7 @@ void Journal::save_output(GraphId id, std::size_t index) {
 }
 
 void Journal::save_schedule(GraphId id, std::uint32_t first) {
+  flat_.forget(id);
   if (id.index() >= begun().graphs) return;
   change();
   const std::vector<OpId>& ops = ir_.graphs_[id].ops;

@@ -11,13 +11,17 @@
 #include <variant>
 #include <vector>
 
+#include "popsr/ir/flat/flat_program.h"
 #include "popsr/ir/ir.h"
 
 namespace popsr {
 
 class Journal {
  public:
-  explicit Journal(Ir& ir) : ir_(ir) {}
+  explicit Journal(Ir& ir) : ir_(ir), flat_(ir) {}
+
+  /// Arrays of a program, which are kept here because all changes of it are seen here.
+  static FlatProgram& flat(const Ir& ir) { return ir.journal_->flat_; }
 
   /// Opens a transaction and returns its level.
   std::size_t begin();
@@ -139,7 +143,9 @@ class Journal {
   void undo(Saved<TensorId, Views>& entry) noexcept;
 
   Ir& ir_;
-  std::vector<Mark> marks_;  ///< Marks of the open transactions.
+  FlatProgram flat_;
+  std::vector<GraphId> extended_;  ///< Graphs that grew since the outermost transaction began, some twice.
+  std::vector<Mark> marks_;        ///< Marks of the open transactions.
   std::vector<Entry> log_;
 };
 

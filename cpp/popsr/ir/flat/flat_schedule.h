@@ -1,6 +1,6 @@
 // Ops of one graph in the order of its schedule, in arrays. The objects and lists of a program lie far apart,
 // and a pass over them waits for memory most of its time; passes that ask who reads and writes what read a
-// few megabytes in a row instead.
+// few megabytes in a row instead. FlatProgram keeps one for each graph.
 #pragma once
 
 #include <cstddef>
@@ -11,6 +11,8 @@
 #include "popsr/ir/ir.h"
 
 namespace popsr {
+
+enum class CollectiveOp : std::uint8_t;
 
 /// An op of a schedule.
 struct FlatOp {
@@ -23,13 +25,15 @@ struct FlatOp {
   bool modifies = false;  ///< True if it may write inputs in place.
   bool view = false;      ///< True if it makes a view.
   bool ordered = false;   ///< True if it is explicitly ordered after others.
+  bool floats = false;    ///< True if all outputs are floating.
+  /// True if outputs are equal where all inputs are: it stands alone, has the default partition rule, takes all
+  /// inputs into account, loads nothing, and rounds nothing to a narrow float.
+  bool meets = false;
+  CollectiveOp reduction = {};  ///< Reduction of a collective with `groups`, if it reduces.
 };
 
 class FlatSchedule {
  public:
-  FlatSchedule() = default;
-  FlatSchedule(const Ir& ir, GraphId graph);
-
   std::size_t size() const { return ops_.size(); }
   const FlatOp& operator[](std::size_t at) const { return ops_[at]; }
   /// Op::inputs and Op::outputs of the op at a position; for a merged op, the ones of all its parts.
@@ -43,8 +47,12 @@ class FlatSchedule {
   /// Groups of the collectives, few of them twice.
   std::span<const ReplicaGrouping> groups() const { return groups_; }
 
+  /// Appends the ops that the graph has beyond those that are there.
+  void grow(const Ir& ir, GraphId graph);
+
  private:
-  class Builder;
+  void add(const Ir& ir, const Op& op);
+  std::uint32_t number_of_groups(const Ir& ir, const Op& op);
 
   std::vector<FlatOp> ops_;
   std::vector<ReplicaGrouping> groups_;
