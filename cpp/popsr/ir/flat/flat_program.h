@@ -1,5 +1,5 @@
-// Properties of a program that passes ask for often, in arrays that are kept with the program: schedules of its
-// graphs, sizes of its tensors.
+// Properties of a program that passes ask for often, in arrays that are kept with the program: schedules of
+// its graphs, sizes of its tensors.
 //
 // A schedule grows when a transaction ends that appended ops, while these are in caches still. Where it is
 // behind, because something else changed, it is made afresh when it is asked for next.

@@ -35,7 +35,10 @@ void FlatSchedule::grow(const Ir& ir, GraphId graph) {
 }
 
 void FlatSchedule::add(const Ir& ir, const Op& op) {
-  FlatOp flat{.def = op.def, .id = op.id, .inputs = static_cast<std::uint32_t>(lists_.size())};
+  FlatOp flat;
+  flat.def = op.def;
+  flat.id = op.id;
+  flat.inputs = static_cast<std::uint32_t>(lists_.size());
   lists_.insert(lists_.end(), op.inputs.begin(), op.inputs.end());
   flat.outputs = static_cast<std::uint32_t>(lists_.size());
   lists_.insert(lists_.end(), op.outputs.begin(), op.outputs.end());

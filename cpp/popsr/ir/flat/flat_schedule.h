@@ -14,22 +14,26 @@ namespace popsr {
 
 enum class CollectiveOp : std::uint8_t;
 
-/// An op of a schedule.
-struct FlatOp {
-  const OpDef* def = nullptr;
-  OpId id = kNone;
-  std::uint32_t inputs = 0, outputs = 0;  ///< Begin of its lists in FlatSchedule.
-  std::uint32_t groups = kNone;  ///< Number of a collective's groups in FlatSchedule; kNone for other ops.
+/// Properties of an op of a schedule.
+struct FlatTraits {
   bool alone = false;     ///< True if its own lists have all that it reads and writes, and it is not merged.
   bool merged = false;    ///< True if it stands for its parts.
   bool modifies = false;  ///< True if it may write inputs in place.
   bool view = false;      ///< True if it makes a view.
   bool ordered = false;   ///< True if it is explicitly ordered after others.
   bool floats = false;    ///< True if all outputs are floating.
-  /// True if outputs are equal where all inputs are: it stands alone, has the default partition rule, takes all
-  /// inputs into account, loads nothing, and rounds nothing to a narrow float.
+  /// True if outputs are equal where all inputs are: it stands alone, has the default partition rule, takes
+  /// all inputs into account, loads nothing, and rounds nothing to a narrow float.
   bool meets = false;
-  CollectiveOp reduction = {};  ///< Reduction of a collective with `groups`, if it reduces.
+  CollectiveOp reduction = {};  ///< Reduction of a collective with groups, if it reduces.
+};
+
+/// An op of a schedule.
+struct FlatOp : FlatTraits {
+  const OpDef* def = nullptr;
+  OpId id = kNone;
+  std::uint32_t inputs = 0, outputs = 0;  ///< Begin of its lists in FlatSchedule.
+  std::uint32_t groups = kNone;  ///< Number of a collective's groups in FlatSchedule; kNone for other ops.
 };
 
 class FlatSchedule {
