@@ -309,7 +309,10 @@ def lint(session: nox.Session) -> None:
     """Formatters, linters, spelling and types. `nox -s lint -- fix` mends what can be mended."""
     install_groups(session, "lint")
     folders = ("cpp", "tests_cpp", "bench")
-    cmake_files = ["CMakeLists.txt", *(str(f) for d in folders for f in sorted(Path(d).rglob("CMakeLists.txt")))]
+    cmake_files = [
+        "CMakeLists.txt",
+        *(str(f) for d in folders for f in sorted(Path(d).rglob("CMakeLists.txt"))),
+    ]
     cpp_files = [
         str(f) for d in folders for f in sorted(Path(d).rglob("*.[ch]*")) if f.suffix in (".h", ".cpp")
     ]

@@ -62,7 +62,12 @@ def build(session: nox.Session, preset: str, **variables: str) -> Path:
     shutil.rmtree(wheels, ignore_errors=True)
     session.run(
         *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
-        *("-w", str(wheels), f"--config-settings=build-dir=build/{preset}", *preset_settings(preset, variables)),
+        *(
+            "-w",
+            str(wheels),
+            f"--config-settings=build-dir=build/{preset}",
+            *preset_settings(preset, variables),
+        ),
         env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
         external=True,
     )

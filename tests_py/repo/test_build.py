@@ -64,7 +64,9 @@ def test_both_commands_of_readme_share_a_build_tree() -> None:
     assert defines.items() <= PRESETS["default"]["cacheVariables"].items()
     text = cmake_text()
     assert not re.search(r"add_compile_options\([^)]*-Werror", text)  # in a file that both commands name
-    assert not re.search(r"^ *add_(?:library|executable)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE)
+    assert not re.search(
+        r"^ *add_(?:library|executable)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE
+    )
     for package in ("fmt", "pybind11"):
         assert f"popsr_copy_headers({package} " in text
 
