@@ -31,10 +31,12 @@ def put(path: Path, data: bytes | str) -> None:
 
 
 def audit(path: Path, groups: Any = "all", **options: Any) -> None:
-    """Audit a folder."""
+    """Audit a folder; what is damaged is the error."""
     import popsr.bridge.audit
 
-    popsr.bridge.audit.audit(path, groups, **options)
+    report = popsr.bridge.audit.audit(path, groups, **options)
+    if report.damaged:
+        raise popsr.errors.CheckpointError(report.damaged[0])
 
 
 # Ranks in names and logs
