@@ -18,6 +18,7 @@ from popsr.bridge.audit import audit, between
 from popsr.bridge.audit._collected import Collected
 from popsr.bridge.audit._readers import hold
 from popsr.bridge.audit._whole import assemble
+from tests_py import ROOT
 from tests_py.support.unchecked import unchecked
 
 torch = pytest.importorskip("torch")
@@ -285,6 +286,8 @@ def test_jobs_file_by_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     capsys.readouterr()
     assert main(["audit", "--json", "--between", str(a), str(b), "--html", str(page)]) == 2
     found = json.loads(capsys.readouterr().out)
+    schema = json.loads((ROOT / "docs/_static/findings.schema.json").read_text())
+    pytest.importorskip("jsonschema").validate(found, schema)
     assert found["jobs"] == list(report.jobs)
     assert found["drifts"][0]["largest"] == 2.0
     assert found["damaged"] == list(report.damaged)

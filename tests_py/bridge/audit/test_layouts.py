@@ -11,8 +11,8 @@ import pytest
 
 from popsr import errors
 from popsr.__main__ import main
-from popsr.bridge.audit import audit
-from popsr.bridge.audit._layouts import LAYOUTS, read_name
+from popsr.bridge.audit import audit, between
+from popsr.bridge.audit._layouts import LAYOUTS, name_facts
 from popsr.bridge.audit._mesh import Mesh
 
 torch = pytest.importorskip("torch")
@@ -50,12 +50,13 @@ NAMES: dict[str, tuple[str, int | None, dict[str, int]]] = {
     "step_10/dp_rank_2/tp_rank_1.pt": ("axes", 10, {"dp": 2, "tp": 1}),
     "job_tp2/step_1/rank_3.pt": ("ranks", 1, {"rank": 3}),
     "http2/rank_1.pt": ("ranks", None, {"rank": 1}),
+    "worker1_dp0.pt": ("ranks", None, {"rank": 0}),
 }
 
 
 @pytest.mark.parametrize(("path", "expected"), NAMES.items(), ids=NAMES)
 def test_names(path: str, expected: tuple[str, int | None, dict[str, int]]) -> None:
-    found = read_name(path)
+    found = name_facts(path)
     assert (found.layout.name, found.step, dict(found.place)) == expected
 
 
@@ -140,7 +141,7 @@ def test_too_many_ranks_of_axes(tmp_path: Path) -> None:
 
 
 def megatron(folder: Path, norm: float = 0.0) -> Path:
-    """What Megatron writes of two tensor ranks: one copy for all data ranks."""
+    """Files of two tensor ranks as Megatron writes them: one copy for all data ranks."""
     for tp in range(2):
         state = {
             "args": argparse.Namespace(tensor_model_parallel_size=2),
@@ -255,10 +256,35 @@ def test_the_largest_difference(tmp_path: Path, a: Any, b: Any, largest: float |
     )
 
 
-def test_a_nan_is_no_number_to_differ_by(tmp_path: Path) -> None:
+def test_the_difference_from_a_nan(tmp_path: Path) -> None:
     for rank, value in enumerate((1.0, float("nan"), 5.0)):
         put(tmp_path / f"rank_{rank}.pt", {"w": torch.tensor([value, 1.0])})
     (drift,) = audit(tmp_path).drifts
     assert drift.count == 1
     assert drift.largest != drift.largest
     assert "by at most nan" in str(drift)
+
+
+def test_a_distributed_checkpoint_without_metadata_is_damaged(tmp_path: Path) -> None:
+    """The metadata are written last: a job that ended before has files of data alone."""
+    for rank in range(2):
+        put(tmp_path / f"step_1/rank_{rank}.pt", {"w": W})
+        put(tmp_path / f"step_2/rank_{rank}/__0_0.distcp", {"w": W})
+        put(tmp_path / f"step_2/rank_{rank}/__0_1.distcp", {"w": W})
+    report = audit(tmp_path)
+    assert report.steps == (1, 2)
+    assert len(report.damaged) == 2
+    assert "step_2/rank_0' has no .metadata, which is written last, got '__0_0.distcp'" in report.damaged[0]
+    assert not report.ok
+
+
+def test_orbax_is_refused(tmp_path: Path) -> None:
+    for job in ("a", "b"):
+        (tmp_path / job / "10/default").mkdir(parents=True)
+        (tmp_path / job / "10/default/_METADATA").write_text("{}")
+        with pytest.raises(errors.FileError, match=r"1 file without a rank as '_METADATA', one copy"):
+            audit(tmp_path / job)
+    with pytest.raises(
+        errors.UnsupportedError, match="is a checkpoint of Orbax, which is not read, expected"
+    ):
+        between(tmp_path / "a", tmp_path / "b")

@@ -15,7 +15,7 @@ from popsr._support.text.entry_points import public
 from popsr.bridge.audit._collected import WHERE, Collected
 from popsr.bridge.audit._findings import JOBS, AuditReport
 from popsr.bridge.audit._held import Held
-from popsr.bridge.audit._layouts import read_name
+from popsr.bridge.audit._layouts import name_facts
 from popsr.bridge.audit._places import files_of
 from popsr.bridge.audit._readers import hold
 from popsr.bridge.audit._whole import assemble, check_cuts
@@ -91,7 +91,7 @@ class _Comparison:
             )
         self._note_others("", "files", a, b)
         for name in common:
-            step = read_name(name).step
+            step = name_facts(name).step
             self._collected.begin(step)
             paths = a[name], b[name]
             found = [self._collected.read("", each, partial(hold, WHERE, each)) for each in paths]
@@ -165,5 +165,5 @@ class _Comparison:
 def _by_step(files: Files) -> dict[int | None, list[Path]]:
     found: dict[int | None, list[Path]] = {}
     for name, path in files.items():
-        found.setdefault(read_name(name).step, []).append(path)
+        found.setdefault(name_facts(name).step, []).append(path)
     return found

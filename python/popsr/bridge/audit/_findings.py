@@ -58,7 +58,7 @@ class Drift:
         return one_line(f"{step}'{self.name}' {found}{self._far()}", 600 if self.declared == JOBS[0] else 400)
 
     def _far(self) -> str:
-        """How many elements differ, and how far."""
+        """The number of elements that differ, and how far they do."""
         if self.count is None:
             return ""
         far = "" if self.largest is None else f", by at most {self.largest:g}"

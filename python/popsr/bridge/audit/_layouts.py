@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from popsr.bridge.audit._mesh import AXES, RANK
 
-__all__ = ["BY_RANK", "LAYOUTS", "LONE", "Layout", "Named", "read_name"]
+__all__ = ["BY_RANK", "LAYOUTS", "LONE", "Layout", "Named", "name_facts"]
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ _STEP = re.compile(
 )
 
 
-def read_name(path: str) -> Named:
+def name_facts(path: str) -> Named:
     """Facts of a path below the folder of a job."""
     steps = _STEP.findall(path)
     step = int(steps[-1]) if steps else None
@@ -100,9 +100,9 @@ def read_name(path: str) -> Named:
             part = groups.pop("part", None) or ""
             place = tuple((axis, int(text)) for axis, text in groups.items() if text is not None)
             return Named(layout, place, part, step)
-    ranks = _WRITER.findall(path) or _RANK.findall(_AXIS.sub("/", path))
     axes = {axis.lower(): int(number) for axis, number in _AXIS.findall(path)}
-    if not ranks and axes.keys() - {"dp"}:
+    has_axes = bool(axes.keys() - {"dp"})
+    ranks = _WRITER.findall(path) or _RANK.findall(_AXIS.sub("/", path) if has_axes else path)
+    if has_axes and not ranks:
         return Named(BY_AXES, tuple(axes.items()), "", step)
-    ranks = ranks or _RANK.findall(path)
     return Named(BY_RANK, ((RANK, int(ranks[-1])),), "", step) if ranks else Named(LONE, (), "", step)

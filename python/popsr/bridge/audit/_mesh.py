@@ -57,7 +57,7 @@ class Mesh:
             asked = read_int(f"{where}: ranks", ranks, count, MAX_REPLICAS)
             if asked % others or (asked != count and "dp" not in sizes):
                 raise AttributeValueError(
-                    f"{where}: ranks is no number of ranks of this job, got {asked}, expected a multiple of {others} "
+                    f"{where}: ranks does not fit the axes of this job, got {asked}, expected a multiple of {others} "
                     "for its data ranks"
                 )
             sizes["dp"] = asked // others

@@ -10,9 +10,9 @@ from pathlib import Path
 from popsr._support.host.files import file_errors, shown_path
 from popsr._support.text.shown import shown
 from popsr.bridge.audit._dcp_metadata import is_metadata
-from popsr.bridge.audit._layouts import BY_RANK, LONE, Named, read_name
+from popsr.bridge.audit._layouts import BY_RANK, LONE, Named, name_facts
 from popsr.bridge.audit._mesh import RANK
-from popsr.bridge.audit._readers import SUFFIXES
+from popsr.bridge.audit._readers import ORBAX, RANGES, SUFFIXES
 from popsr.errors import AttributeValueError, FileError
 
 __all__ = ["Family", "Place", "families_of", "files_of", "find_places", "refusal"]
@@ -79,7 +79,7 @@ def find_places(where: str, source: Path) -> list[Place]:
         found = _of_pattern(where, text)
     else:
         found = [
-            Place(read_name(each.relative_to(source).as_posix()), each) for each in files_of(where, source)
+            Place(name_facts(each.relative_to(source).as_posix()), each) for each in files_of(where, source)
         ]
     if not found:
         raise FileError(
@@ -119,11 +119,24 @@ def files_of(where: str, folder: Path) -> list[Path]:
             raise FileError(
                 f"{where}: cannot read {shown_path(folder)}, got no folder, expected one of files by rank"
             )
-        return sorted(each for each in folder.rglob("*") if _is_checkpoint(each) and each.is_file())
+        found = sorted(each for each in folder.rglob("*") if _is_checkpoint(each) and each.is_file())
+    complete = {each.parent for each in found if is_metadata(each)}
+    lone: dict[
+        Path, Path
+    ] = {}  # of each folder without metadata, which are written last, one file that says so
+    for each in found:
+        if each.suffix == RANGES and each.parent not in complete:
+            lone.setdefault(each.parent, each)
+    return [each for each in found if each.suffix != RANGES or lone.get(each.parent) is each]
 
 
 def _is_checkpoint(path: Path) -> bool:
-    return path.suffix in SUFFIXES or is_metadata(path) or path.name.startswith(_RANDOM_STATES)
+    return (
+        path.suffix in (*SUFFIXES, RANGES)
+        or is_metadata(path)
+        or path.name == ORBAX
+        or path.name.startswith(_RANDOM_STATES)
+    )
 
 
 def _of_pattern(where: str, text: str) -> list[Place]:

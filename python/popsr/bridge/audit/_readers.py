@@ -7,18 +7,25 @@ from typing import Any
 
 import numpy as np
 
-from popsr._support.host.files import file_errors
+from popsr._support.host.files import file_errors, shown_name, shown_path
 from popsr._support.host.frameworks import framework
 from popsr.bridge.audit._dcp import read_distributed
 from popsr.bridge.audit._dcp_metadata import is_metadata
 from popsr.bridge.audit._held import Array, Contents, Held
 from popsr.bridge.audit._torch_file import read_torch_file
+from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._safetensors.read import open_safetensors
 
-__all__ = ["SUFFIXES", "hold"]
+__all__ = ["ORBAX", "RANGES", "SUFFIXES", "hold"]
 
 SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
 """Ends of the names of files that are read."""
+
+RANGES = ".distcp"
+"""End of the names of files of torch.distributed.checkpoint that its metadata name."""
+
+ORBAX = "_METADATA"
+"""A file of each checkpoint of Orbax."""
 
 
 def hold(where: str, path: Path) -> Contents:
@@ -31,6 +38,16 @@ def hold(where: str, path: Path) -> Contents:
     """
     if path.suffix == ".safetensors":
         return Contents(_of_safetensors(where, path))
+    if path.suffix == RANGES:
+        raise CheckpointError(
+            f"{where}: {shown_path(path.parent)} has no .metadata, which is written last, got {shown_name(path.name)}, "
+            "expected a whole checkpoint of torch.distributed.checkpoint"
+        )
+    if path.name == ORBAX:
+        raise UnsupportedError(
+            f"{where}: {shown_path(path.parent)} is a checkpoint of Orbax, which is not read, expected its arrays in "
+            "files of safetensors, or logs of log_hashes"
+        )
     if is_metadata(path):
         return read_distributed(framework(where, "torch"), where, path)
     return read_torch_file(where, path)

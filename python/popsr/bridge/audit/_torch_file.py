@@ -66,7 +66,7 @@ class _Reader:
         self._budget = Budget(file.bad, file.size)
         self._left_out: dict[str, int] = {}
         self._tensors: dict[str, Held] = {}
-        self._seen: set[str] = set()  # storages of tensors, and those of what is no plain tensor
+        self._seen: set[str] = set()  # storages of tensors
         self._unread: set[str] = set()
         with file_errors(file.where, "read", file.path):
             self._data: Array = np.memmap(file.path, np.uint8, "r", shape=(file.size,))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from popsr._support.host.files import shown_name, shown_path
 from popsr.bridge.audit._held import Contents, Held
-from popsr.bridge.audit._layouts import Named, read_name
+from popsr.bridge.audit._layouts import Named, name_facts
 from popsr.bridge.audit._zero import whole_states
 from popsr.errors import CheckpointError, UnsupportedError
 
@@ -61,7 +61,7 @@ def assemble(where: str, files: Iterable[Path], read: Read, bad: Callable[[Check
     whole = Whole()
     models: dict[str, Contents] = {}
     shards: dict[str, dict[int, tuple[Path, Contents]]] = {}
-    placed = [(path, read_name("/".join(path.parts[-2:]))) for path in files]
+    placed = [(path, name_facts("/".join(path.parts[-2:]))) for path in files]
     whole.cuts = {_prefix(named) for _, named in placed}
     if len(whole.cuts - {""}) <= 1:  # one tensor rank is the whole
         whole.cuts = {""}
