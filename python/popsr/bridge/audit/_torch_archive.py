@@ -20,7 +20,7 @@ __all__ = ["ITEMSIZES", "STORAGES", "Archive", "Storage", "read_archive"]
 _ZIP = b"PK\x03\x04"
 _HEADER = 30  # bytes of a local header before its name
 _MAGIC = 0x1950A86A20F9469CFC6C
-_BEFORE = 3  # pickles of a file that is no archive before the value: magic number, protocol, system
+_BEFORE = 3  # pickles before the value, of a file from before zip archives: magic number, protocol, system
 
 ITEMSIZES = {
     "float64": 8,
