@@ -197,7 +197,12 @@ ZERO_FAULTS: dict[str, tuple[str, Callable[[Path], object], str]] = {
     "huge shape": (
         MODEL,
         lambda p: load_edit_save(p, lambda s: s["param_shapes"][0].update({"a.bias": (1 << 61,) * 9})),
-        "has shards of another length",
+        "has a tensor of absurd size",
+    ),
+    "wrong name": (
+        MODEL,
+        lambda p: load_edit_save(p, lambda s: s["param_shapes"][0].update({"a\nb": (0,)})),
+        "whose name has control characters",
     ),
     "text as a shape": (
         MODEL,

@@ -13,7 +13,7 @@ from popsr._support.text.differences import bits_text
 from popsr.bridge.audit._findings import Drift
 from popsr.bridge.audit._held import Array, Held
 
-__all__ = ["drift_of"]
+__all__ = ["drift_of", "first_byte"]
 
 _CHUNK = 4 << 20
 _BEGIN = 64 << 10
@@ -57,7 +57,7 @@ def _differing_ranks(declared: RankGroups, tensors: Mapping[int, Held]) -> _Two 
             b = tensors[other]
             if not _alike(a, b):
                 return _Two(members[0], other, None)
-            byte = _first_byte(data, b.read())
+            byte = first_byte(data, b.read())
             if byte is not None:
                 return _Two(members[0], other, byte)
     return None
@@ -67,7 +67,8 @@ def _alike(a: Held, b: Held) -> bool:
     return (a.kind, a.shape) == (b.kind, b.shape)
 
 
-def _first_byte(a: Array, b: Array) -> int | None:
+def first_byte(a: Array, b: Array) -> int | None:
+    """The first byte in which two vectors of one length differ; None where none does."""
     for begin in range(0, len(a), _CHUNK):
         x, y = a[begin : begin + _CHUNK], b[begin : begin + _CHUNK]
         if not _equal(x, y):
@@ -141,7 +142,7 @@ def _content_keys(declared: RankGroups, tensors: Mapping[int, Held]) -> dict[int
             data = mine.read()
             begin = hashlib.sha256(data[:_BEGIN].tobytes()).digest()
             alike = firsts.setdefault((mine.kind, mine.shape, begin), [])
-            found = next((each for each in alike if _first_byte(tensors[each].read(), data) is None), rank)
+            found = next((each for each in alike if first_byte(tensors[each].read(), data) is None), rank)
             if found == rank:
                 alike.append(rank)
             keys[rank] = found

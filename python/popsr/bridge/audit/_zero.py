@@ -6,6 +6,8 @@ filled up. Stage 3: each parameter is cut for itself, and a rank has its parts o
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,8 +17,10 @@ from typing import Any
 import numpy as np
 
 from popsr._support.host.files import shown_name
+from popsr.bridge.audit._differences import first_byte
 from popsr.bridge.audit._held import Array, Contents, Held
 from popsr.errors import CheckpointError
+from popsr.io._budget import Budget
 from popsr.io._pickle import Pairs, Record
 
 __all__ = ["whole_states"]
@@ -24,7 +28,6 @@ __all__ = ["whole_states"]
 _STATE = "optimizer_state_dict"
 _MASTER = {1: "single_partition_of_fp32_groups", 2: "single_partition_of_fp32_groups", 3: "fp32_flat_groups"}
 _ALIGNED = 2  # elements of each rank that the last one may be filled up with
-_MAX_RANK = 32
 _STAGES = {"optimizer_states": 1, "gradients": 2, "weights": 3}  # members of DeepSpeed's enumeration
 
 
@@ -33,12 +36,26 @@ class _Flat:
     """One kind of value of all parameters of a group: of each data rank a vector, in one or several tensors."""
 
     name: str
-    parts: Sequence[Sequence[Held]]
+    parts: Sequence[_Vector]
 
-    @property
-    def lengths(self) -> list[int]:
-        """Elements of each rank."""
-        return [sum(each.shape[0] for each in part) for part in self.parts]
+
+class _Vector:
+    """Tensors one behind the other."""
+
+    def __init__(self, tensors: Sequence[Held]) -> None:
+        self.tensors = tensors
+        self._ends = list(itertools.accumulate(each.shape[0] for each in tensors))
+        self.length = self._ends[-1]
+
+    def pieces(self, begin: int, end: int) -> list[tuple[Held, int, int]]:
+        """Parts of tensors that lie between two elements."""
+        found: list[tuple[Held, int, int]] = []
+        for i in range(bisect.bisect_right(self._ends, begin), len(self.tensors)):
+            at = self._ends[i] - self.tensors[i].shape[0]
+            if at >= end:
+                break
+            found.append((self.tensors[i], max(begin, at) - at, min(end, self._ends[i]) - at))
+        return [each for each in found if each[1] < each[2]]
 
 
 def whole_states(where: str, model: Contents, shards: Sequence[Contents]) -> dict[str, Held]:
@@ -58,7 +75,9 @@ def whole_states(where: str, model: Contents, shards: Sequence[Contents]) -> dic
     stage = _stage(_of(state, "zero_stage"))
     if stage not in _MASTER:
         raise CheckpointError(f"{where} does not say its stage of ZeRO, expected 1, 2 or 3")
-    shapes = _shapes(where, _of(model.value, "param_shapes"))
+    size = sum(each.nbytes for shard in shards for each in shard.tensors.values())
+    budget = Budget(lambda text: CheckpointError(f"{where} {text}"), size)
+    shapes = _shapes(where, budget, _of(model.value, "param_shapes"))
     count = _of(state, "partition_count")
     expected = next(iter(count), None) if type(count) in (list, tuple) else count
     if type(expected) is int and expected != len(shards):
@@ -84,13 +103,13 @@ def _others(shards: Sequence[Contents], used: set[str]) -> dict[str, Held]:
             if name in used:
                 continue
             first = found.setdefault(name, held)
-            if first is not held and _bits(first) != _bits(held):
+            if first is not held and not _is_same(first, held):
                 found[f"{name} (data rank {rank})"] = held
     return found
 
 
-def _bits(held: Held) -> tuple[object, ...]:
-    return held.kind, held.shape, held.read().tobytes()
+def _is_same(a: Held, b: Held) -> bool:
+    return (a.kind, a.shape) == (b.kind, b.shape) and first_byte(a.read(), b.read()) is None
 
 
 def _stage(value: Any) -> Any:
@@ -108,7 +127,7 @@ def _of(value: Any, key: str) -> Any:
     return next((each for name, each in pairs if type(name) is str and name == key), None)
 
 
-def _shapes(where: str, value: Any) -> list[list[tuple[str, tuple[int, ...]]]]:
+def _shapes(where: str, budget: Budget, value: Any) -> list[list[tuple[str, tuple[int, ...]]]]:
     """Names and shapes of the parameters of each group."""
     groups = value if type(value) is list else [value]
     found = []
@@ -118,23 +137,15 @@ def _shapes(where: str, value: Any) -> list[list[tuple[str, tuple[int, ...]]]]:
             raise CheckpointError(
                 f"{where} does not say the shapes of parameters, expected param_shapes in the states of the model"
             )
-        found.append([(_name(where, name), _shape(where, shape)) for name, shape in pairs])
+        found.append([_shape(where, budget, name, shape) for name, shape in pairs])
     return found
 
 
-def _name(where: str, name: Any) -> str:
-    if type(name) is not str:
-        raise CheckpointError(f"{where} has a parameter without a name, expected a text")
-    return name
-
-
-def _shape(where: str, value: Any) -> tuple[int, ...]:
-    found: Any = next(iter(value.arguments), None) if isinstance(value, Record) else value
-    if type(found) is tuple and len(found) <= _MAX_RANK:
-        extents: tuple[Any, ...] = found
-        if all(type(each) is int and 0 <= each < 1 << 62 for each in extents):
-            return extents
-    raise CheckpointError(f"{where} has a wrong shape of a parameter, expected numbers from 0 to 2**62")
+def _shape(where: str, budget: Budget, name: Any, value: Any) -> tuple[str, tuple[int, ...]]:
+    extents: Any = next(iter(value.arguments), None) if isinstance(value, Record) else value
+    if type(name) is not str or type(extents) is not tuple or not all(type(each) is int for each in extents):
+        raise CheckpointError(f"{where} has a wrong shape of a parameter, expected a name and numbers")
+    return name, budget.add_tensor(name, extents)
 
 
 def _flats(where: str, stage: int, group: int, shards: Sequence[Contents], used: set[str]) -> Iterator[_Flat]:
@@ -150,8 +161,10 @@ def _flats(where: str, stage: int, group: int, shards: Sequence[Contents], used:
             names = _states_of(first, f"{before}{middle}", numbers, heads["fp32"])
             heads |= {name: [f"{before}{middle}{n}.{name}" for n in numbers] for name in names}
     for name, keys in heads.items():
-        parts = [[_part(where, shard, key, rank) for key in keys] for rank, shard in enumerate(shards)]
-        kinds = {each.kind for part in parts for each in part}
+        parts = [
+            _Vector([_part(where, shard, key, rank) for key in keys]) for rank, shard in enumerate(shards)
+        ]
+        kinds = {each.kind for part in parts for each in part.tensors}
         if len(kinds) != 1:
             raise CheckpointError(
                 f"{where} has no vectors of one dtype as {shown_name(name)} of group {group}"
@@ -184,16 +197,16 @@ def _cut_group(
     where: str, flat: _Flat, shapes: Sequence[tuple[str, tuple[int, ...]]]
 ) -> Iterator[tuple[str, Held]]:
     """Parameters of a vector that all ranks have in turn."""
-    total, needed = sum(flat.lengths), sum(math.prod(shape) for _, shape in shapes)
+    vector = _Vector([each for part in flat.parts for each in part.tensors])
+    total, needed, begin = vector.length, sum(math.prod(shape) for _, shape in shapes), 0
     if not needed <= total < needed + _ALIGNED * len(flat.parts):
         raise CheckpointError(
             f"{where} has shards of another length, got {total} elements of {flat.name}, expected {needed} and less "
             f"than {_ALIGNED} for each data rank beyond"
         )
-    vector, begin = [each for part in flat.parts for each in part], 0
     for name, shape in shapes:
         end = begin + math.prod(shape)
-        yield f"{flat.name}.{name}", _held(vector[0], shape, _pieces(vector, begin, end))
+        yield f"{flat.name}.{name}", _held(vector.tensors[0], shape, vector.pieces(begin, end))
         begin = end
 
 
@@ -203,7 +216,7 @@ def _cut_each(
     """Parameters of which each rank has a part of its own."""
     ranks, at = len(flat.parts), 0
     needed = sum(-(-math.prod(shape) // ranks) for _, shape in shapes)
-    wrong = next((each for each in flat.lengths if each != needed), None)
+    wrong = next((each.length for each in flat.parts if each.length != needed), None)
     if wrong is not None:
         raise CheckpointError(
             f"{where} has shards of another length, got {wrong} elements of {flat.name}, expected {needed}"
@@ -213,21 +226,10 @@ def _cut_each(
         mine, pieces = -(-left // ranks), []
         for part in flat.parts:
             taken = min(mine, left)
-            pieces += _pieces(part, at, at + taken)
+            pieces += part.pieces(at, at + taken)
             left -= taken
         at += mine
-        yield f"{flat.name}.{name}", _held(flat.parts[0][0], shape, pieces)
-
-
-def _pieces(vector: Sequence[Held], begin: int, end: int) -> list[tuple[Held, int, int]]:
-    """Parts of tensors that lie between two elements of all."""
-    found, at = [], 0
-    for each in vector:
-        first, last = max(begin, at), min(end, at + each.shape[0])
-        if first < last:
-            found.append((each, first - at, last - at))
-        at += each.shape[0]
-    return found
+        yield f"{flat.name}.{name}", _held(flat.parts[0].tensors[0], shape, pieces)
 
 
 def _held(like: Held, shape: tuple[int, ...], pieces: list[tuple[Held, int, int]]) -> Held:
