@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 import popsr
 from popsr import errors, io, ops
-from popsr.bridge.audit import audit
+from popsr.bridge.audit import audit, between
 from popsr.bridge.audit._readers import hold
 
 torch = pytest.importorskip("torch")
@@ -201,6 +203,31 @@ def test_members_of_enumerations_as_every_python_writes_them(
     assert b"getattr" in path.read_bytes()
     assert not audit(tmp_path).damaged
     assert held(path)["w"] == ("float32", (2,), bits(torch.ones(2)))
+
+
+def test_metadata_of_megatron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions add an attribute to the metadata of PyTorch, newer ones have a class of their own."""
+    name = "megatron.core.dist_checkpointing.strategies.torch"
+    path = save(tmp_path / "iter_0000010", {"model.w": torch.ones(2), "model.rng/shard_0_2": [1]})
+    whole = pickle.loads(path.read_bytes())
+    whole.mcore_data = {"model.w": {"nd_reformulated_orig_global_shape": (2,)}}
+    older = pickle.dumps(whole)
+    made = type("MCoreMetadata", (metadata.Metadata,), {"__module__": name})
+    for part in (
+        "megatron",
+        "megatron.core",
+        "megatron.core.dist_checkpointing",
+        name[: name.rindex(".")],
+        name,
+    ):
+        monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
+    setattr(sys.modules[name], "MCoreMetadata", made)  # noqa: B010 - a module has no such attribute
+    whole.__class__ = made
+    for data in (older, pickle.dumps(whole)):
+        path.write_bytes(data)
+        assert held(path) == {"model.w": ("float32", (2,), bits(torch.ones(2)))}
+        assert between(tmp_path, tmp_path).ok
+    assert b"MCoreMetadata" in path.read_bytes()
 
 
 def test_nothing_of_a_range_runs(tmp_path: Path) -> None:

@@ -175,6 +175,14 @@ def twice(data: bytes) -> bytes:
     return found.getvalue()
 
 
+def with_constants(data: bytes) -> bytes:
+    """An archive with the record in which TorchScript has further tensors."""
+    found = io.BytesIO(data)
+    with zipfile.ZipFile(found, "a") as new:
+        new.writestr("archive/constants.pkl", b"\x80\x02).")
+    return found.getvalue()
+
+
 FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "empty": (lambda _: b"", "is empty"),
     "text": (lambda _: b"hello", "is not a file of PyTorch"),
@@ -185,6 +193,7 @@ FAULTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "short data": (lambda data: edited(data, data_0=bytes(4)), "has a storage of another size, got 4 bytes"),
     "big endian": (lambda data: edited(data, byteorder=b"big"), "has another order of bytes"),
     "two records": (twice, "has two records of one name"),
+    "TorchScript": (with_constants, "is an archive of TorchScript"),
     "bad pickle": (lambda data: edited(data, data_pkl=b"\x80\x02}q"), "its pickle has"),
 }
 

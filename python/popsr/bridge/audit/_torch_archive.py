@@ -125,6 +125,8 @@ def _zipped(file: OpenFile) -> Archive:
             raise file.bad(f"has an encrypted record, got {shown_name(info.filename)}")
     if "data.pkl" not in records:
         raise file.bad("is a zip archive of something else, got no data.pkl, expected one of torch.save")
+    if "constants.pkl" in records:  # it has tensors beside those of data.pkl
+        raise file.bad("is an archive of TorchScript, expected one of torch.save")
     order = records.get("byteorder")
     if order is not None and _read(file, order) != b"little":
         raise file.bad("has another order of bytes, expected little")
