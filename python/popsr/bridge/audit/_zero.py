@@ -90,7 +90,9 @@ def whole_states(where: str, model: Contents, shards: Sequence[Contents]) -> dic
             cut = _cut_each if stage == 3 else _cut_group
             for name, held in cut(where, flat, group):
                 if name in found:
-                    raise CheckpointError(f"{where} has two shapes of one name, got {shown_name(name)} twice")
+                    raise CheckpointError(
+                        f"{where} has two shapes of one name, got {shown_name(name)} twice, expected once"
+                    )
                 found[name] = held
     return found | _others(shards, used)
 
