@@ -245,7 +245,7 @@ class Guard:
             Its result.
         Raises:
             StateError: a guard that bisects is not open, or a step is made inside of one.
-            ArgumentTypeError: ``step`` is no function, or an argument is an iterator.
+            ArgumentTypeError: ``step`` cannot be called, or an argument is an iterator.
             UnsupportedError: an argument cannot be copied.
         """
         function = read_call(f"{WHERE}: run: step", step)

@@ -135,7 +135,7 @@ def copied(what: str, value: Any) -> Any:
         except Exception as error:  # of the object's own
             reason = one_line(str(error), 120)
             raise UnsupportedError(
-                f"{WHERE}: a replay keeps copies, and {what} cannot be copied, got {shown(each)}: {reason}"
+                f"{WHERE}: {what} cannot be copied, got {shown(each)}: {reason}, expected one that copy.deepcopy takes"
             ) from error
 
     return torch.utils._pytree.tree_map(leaf, value)
