@@ -51,7 +51,7 @@ def sharded_moments(bug: str = "") -> Program:
         v = {k: 0.99 * v[k] + 0.01 * t**2 for k, t in g.items()}
         if bug == "second moments summed":
             v = {
-                k: lax.psum(0.01 * t, "data") + v[k] * 0.99 for k, t in g.items()
+                k: lax.psum(0.01 * t**2, "data") + v[k] * 0.99 for k, t in g.items()
             }  # wrong: second moments summed
         new = {}
         for k in p:
