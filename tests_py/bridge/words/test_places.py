@@ -59,7 +59,7 @@ def test_the_line_of_a_library_stands_beside() -> None:
     assert Place(USER, 3).text == "/home/me/train.py:3"
 
 
-def test_the_start_of_a_program_is_no_line_of_the_user() -> None:
+def test_the_start_of_a_program_counts_as_inside() -> None:
     runpy, imports = "<frozen runpy>", "<frozen importlib._bootstrap>"
     own = os.path.join(sysconfig.get_paths()["stdlib"], "runpy.py")
     assert [is_inside(each) for each in (runpy, imports, own, USER, "<stdin>")] == [True] * 3 + [False] * 2
