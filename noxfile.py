@@ -273,7 +273,7 @@ def make_wheels(session: nox.Session) -> None:
     if shutil.which("docker") or shutil.which("podman"):
         session.run("cibuildwheel", "--platform", "linux", "--output-dir", "dist")
         return
-    wheel = build(session, "default")
+    wheel = build(session, "default", POPSR_LEVELS="all")
     session.run("auditwheel", "show", str(wheel))
     session.run("auditwheel", "repair", "--wheel-dir", "dist", str(wheel))
     [repaired] = Path("dist").glob("*.whl")
@@ -309,6 +309,10 @@ def lint(session: nox.Session) -> None:
     """Formatters, linters, spelling and types. `nox -s lint -- fix` mends what can be mended."""
     install_groups(session, "lint")
     folders = ("cpp", "tests_cpp", "bench")
+    cmake_files = [
+        "CMakeLists.txt",
+        *(str(f) for d in folders for f in sorted(Path(d).rglob("CMakeLists.txt"))),
+    ]
     cpp_files = [
         str(f) for d in folders for f in sorted(Path(d).rglob("*.[ch]*")) if f.suffix in (".h", ".cpp")
     ]
@@ -316,11 +320,11 @@ def lint(session: nox.Session) -> None:
         session.run("ruff", "check", "--fix", ".")
         session.run("ruff", "format", ".")
         session.run("clang-format", "-i", *cpp_files)
-        session.run("cmake-format", "-i", "CMakeLists.txt")
+        session.run("cmake-format", "-i", *cmake_files)
     session.run("ruff", "check", ".")
     session.run("ruff", "format", "--check", ".")
     session.run("codespell")
-    session.run("cmake-format", "--check", "CMakeLists.txt")
+    session.run("cmake-format", "--check", *cmake_files)
     session.run("clang-format", "--dry-run", "-Werror", *cpp_files, silent=True)
     run_mypy(session)
 

@@ -44,11 +44,11 @@ def install_popsr(session: nox.Session, *extras: str, preset: str = "default") -
     install(session, "--force-reinstall", "--no-deps", str(wheel))
 
 
-def build(session: nox.Session, preset: str) -> Path:
+def build(session: nox.Session, preset: str, **variables: str) -> Path:
     """The wheel of that preset, built in `build/<preset>`: only what changed is compiled again.
 
-    What a build requires is in an environment of its own, whose paths stay: pip's isolated builds have new ones
-    each time, so they compile everything.
+    README's first command builds in `build/default` too, and leaves its objects to this. Variables are CMake's, besides
+    those of the preset.
     """
     if preset in _wheels:
         return _wheels[preset]
@@ -62,7 +62,12 @@ def build(session: nox.Session, preset: str) -> Path:
     shutil.rmtree(wheels, ignore_errors=True)
     session.run(
         *(*pip, "wheel", ".", "--no-deps", "--no-build-isolation", "--check-build-dependencies"),
-        *("-w", str(wheels), f"--config-settings=build-dir=build/{preset}", *preset_settings(preset)),
+        *(
+            "-w",
+            str(wheels),
+            f"--config-settings=build-dir=build/{preset}",
+            *preset_settings(preset, variables),
+        ),
         env={"PATH": f"{(TOOLS / 'bin').resolve()}{os.pathsep}{os.environ['PATH']}"},
         external=True,
     )
@@ -70,15 +75,12 @@ def build(session: nox.Session, preset: str) -> Path:
     return _wheels[preset]
 
 
-def preset_settings(preset: str) -> list[str]:
-    """The cache variables of a preset of CMakePresets.json, for the build backend."""
-    variables = {}
+def preset_settings(preset: str, variables: dict[str, str]) -> list[str]:
+    """The cache variables of a preset of CMakePresets.json and others, for the build backend."""
     name = preset
     while name:
         variables = PRESETS[name]["cacheVariables"] | variables
         name = PRESETS[name].get("inherits")
-    if "POPSR_SANITIZE" in variables:
-        variables["POPSR_LEVELS"] = own_level()
     if "address" in variables.get("POPSR_SANITIZE", ""):  # the tests themselves are not instrumented
         variables["POPSR_TEST_OBJECTS"] = str(Path("build/default").resolve()) if tests_are_built() else ""
     kind = variables.pop("CMAKE_BUILD_TYPE")
@@ -94,12 +96,6 @@ def tests_are_built() -> bool:
     files = (file for folder in ("cpp", "tests_cpp") for file in Path(folder).rglob("*.*"))
     sources = [Path("CMakeLists.txt"), *files]
     return program.exists() and max(each.stat().st_mtime for each in sources) < program.stat().st_mtime
-
-
-def own_level() -> str:
-    """The best kernels of this processor: sanitizers look at these alone, as three levels take three times as long."""
-    flags = Path("/proc/cpuinfo").read_text()
-    return "v4" if "avx512vl" in flags and "vaes" in flags and "avx512_vnni" in flags else "v3"
 
 
 def install_groups(session: nox.Session, *groups: str) -> None:

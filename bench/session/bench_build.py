@@ -108,14 +108,14 @@ class Builder:
         processor: dict[str, float] = {}
         for file in self.times.iterdir():
             command, _, children = file.read_text().splitlines()
-            if target := re.search(r"-o CMakeFiles/(\w+)\.dir/", command):
+            if target := re.search(r"-o \S*CMakeFiles/(\w+)\.dir/", command):
                 minutes = re.findall(r"(\d+)m([\d.]+)s", children)
                 part = part_of(target[1])
                 processor[part] = processor.get(part, 0) + sum(60 * int(m) + float(s) for m, s in minutes)
         spans: dict[str, list[tuple[int, int]]] = {}
         for line in (tree / "build/bench/.ninja_log").read_text().splitlines()[1:]:
             start, end, _, output, _ = line.split("\t")
-            if target := re.match(r"CMakeFiles/(\w+)\.dir/", output):
+            if target := re.search(r"\bCMakeFiles/(\w+)\.dir/", output):
                 spans.setdefault(part_of(target[1]), []).append((int(start), int(end)))
         return {part: Cost(cpu, covered(spans[part]) / 1000) for part, cpu in sorted(processor.items())}
 

@@ -114,6 +114,15 @@ def gradients_and_generators(differ: bool) -> Any:
     return [each for each in checked.compared if each.endswith(".grad") or each == "rng.cpu"]
 
 
+def gradients_of_groups() -> Any:
+    model, optimizer = made(adam=False)
+    train(model, optimizer, 1, lambda _: None)
+    flip(model.module.outer.weight.grad, dist.get_rank(), 4)
+    groups = {"outer.weight": "none"}
+    checked = guard(model, optimizer, gradients=True, groups=groups, timeout=120).check()
+    return checked.left_out["outer.weight.grad"]
+
+
 def batches(shared: bool, declared: Any = "none") -> Any:
     model, optimizer = made()
     with guard(model, optimizer, every=2, batch=declared, timeout=120):

@@ -75,6 +75,7 @@ def test_jobs_without_a_fault_agree() -> None:
     assert {"inner.weight", "scale", "optimizer.outer.bias.exp_avg", "optimizer.group0.lr"} <= set(compared)
     assert set(left_out) == {"norm.running_mean", "norm.running_var"}
     assert len(on_all("gradients_and_generators", False)) == 7
+    assert on_all("gradients_of_groups") == "as declared"
     assert on_all("declared", {"scale": "{0,1}{2,3}"})[1].keys() == left_out.keys()
     assert on_all("declared", {"scale": {"stride": 1, "size": 2}})[1].keys() == left_out.keys()
     assert on_all("declared", {"scale": "none"})[1]["scale"] == "as declared"

@@ -36,6 +36,7 @@ FRAMEWORKS = [
         {
             "twice": TWICE,
             "unknown": UNKNOWN,
+            "bisect": ("UnsupportedError", "cannot be made once more, got bisect"),
             "stages": ("UnsupportedError", "not one model, got 2 parts"),
             "no trainer": ("ArgumentTypeError", "without train_step, expected torchtitan's Trainer"),
         },

@@ -239,5 +239,6 @@ def torchtitan() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "flipped", lambda: train(Trainer(broken=True))
     yield "twice", twice
     yield "unknown", lambda: train(Trainer(), evry=2)
+    yield "bisect", lambda: train(Trainer(), bisect=True)
     yield "stages", stages
     yield "no trainer", lambda: train(nn.Linear(2, 2))

@@ -17,9 +17,9 @@ VALUES = {*"value values constant constants literal number after old new a b x y
 
 # Comparisons that are allowed, and what they compare.
 ALLOWED = {
-    "audit/_compare.py: np.array_equal(x[:whole].view(np.uint64), y[:whole].view(np.uint64))": "bytes",
-    "audit/_compare.py: np.array_equal(x[whole:], y[whole:])": "bytes",
-    "audit/_compare.py: x != y": "bytes",
+    "audit/_differences.py: np.array_equal(x[:whole].view(np.uint64), y[:whole].view(np.uint64))": "bytes",
+    "audit/_differences.py: np.array_equal(x[whole:], y[whole:])": "bytes",
+    "audit/_differences.py: x != y": "bytes",
     "jax/_importer.py: number == MAX_ROWS": "a count of rows",
     "jax/_sizes/trip_counts.py: a != b": "the program's own comparison",
     "torch/_tracing/collective_calls.py: _group(group).rank() == values['root_rank']": "numbers of ranks",

@@ -41,15 +41,43 @@ def test_shared_objects_take_at_most_15_mb() -> None:
     assert sum(file.stat().st_size for file in shared_objects()) <= 15e6
 
 
+def cmake_text() -> str:
+    return "".join((ROOT / folder / "CMakeLists.txt").read_text() for folder in ("", "cpp", "tests_cpp"))
+
+
 def test_presets_set_options_that_cmake_declares() -> None:
     """The presets are the settings of nox too; a variable that nobody reads would be ignored."""
-    text = (ROOT / "CMakeLists.txt").read_text()
-    declared = set(re.findall(r"^(?:option|set)\((POPSR_\w+)", text, re.MULTILINE))
+    text = cmake_text()
+    declared = set(re.findall(r"^ *(?:option|set)\((POPSR_\w+)", text, re.MULTILINE))
     given = {
         name for preset in PRESETS.values() for name in preset["cacheVariables"] if name.startswith("POPSR")
     }
     assert given <= declared
     assert set(PROJECT["tool"]["scikit-build"]["cmake"]["define"]) <= declared
+
+
+def test_both_commands_of_readme_share_a_build_tree() -> None:
+    """The second compiles nothing that the first has compiled: same folder, same commands, copies of headers."""
+    assert PROJECT["tool"]["scikit-build"]["build-dir"] == "build/default"
+    assert PRESETS["default"]["binaryDir"] == "${sourceDir}/build/default"
+    defines = PROJECT["tool"]["scikit-build"]["cmake"]["define"]
+    assert defines.items() <= PRESETS["default"]["cacheVariables"].items()
+    text = cmake_text()
+    assert not re.search(r"add_compile_options\([^)]*-Werror", text)  # in a file that both commands name
+    assert not re.search(
+        r"^ *add_(?:library|executable)", (ROOT / "CMakeLists.txt").read_text(), re.MULTILINE
+    )
+    for package in ("fmt", "pybind11"):
+        assert f"popsr_copy_headers({package} " in text
+
+
+def test_what_is_built_for_other_machines_has_all_levels_of_kernels() -> None:
+    assert PROJECT["tool"]["cibuildwheel"]["config-settings"] == {"cmake.define.POPSR_LEVELS": "all"}
+    for name, words in (
+        ("noxfile.py", 'build(session, "default", POPSR_LEVELS="all")'),
+        ("packaging/conda/meta.yaml", "--config-settings=cmake.define.POPSR_LEVELS=all"),
+    ):
+        assert words in (ROOT / name).read_text(), name
 
 
 def test_no_session_depends_on_the_environment() -> None:
@@ -78,7 +106,7 @@ def test_tests_named_by_sessions_exist() -> None:
 
 def test_files_named_by_the_build_exist() -> None:
     """Options of a file that has moved would be without effect, and without a word."""
-    text = (ROOT / "CMakeLists.txt").read_text()
+    text = cmake_text()
     named = set(re.findall(r"\b((?:cpp|tests_cpp)/[\w/]+\.cpp)", text))
     assert len(named) >= 4
     assert [path for path in named if not (ROOT / path).exists()] == []

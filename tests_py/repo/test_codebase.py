@@ -83,8 +83,9 @@ def compiled_together(file: Any) -> Any:
 
 def test_names_without_linkage_are_unique_among_files_that_are_compiled_together() -> None:
     """A build with POPSR_UNITY compiles files of a layer together, those of ops and of tests by folder."""
-    text = re.sub("GLOB_RECURSE.*", "", (ROOT / "CMakeLists.txt").read_text())
-    alone = re.findall(r"(?:cpp/popsr|tests_cpp)/\S+\.cpp", text)
+    files = [ROOT / "CMakeLists.txt", CPP.parent / "CMakeLists.txt", ROOT / "tests_cpp/CMakeLists.txt"]
+    text = re.sub("GLOB_RECURSE.*", "", "".join(file.read_text() for file in files))
+    alone = re.findall(r"(?:cpp/popsr|tests_cpp)/[^\s)]+\.cpp", text)
     homes: dict[Any, list[str]] = {}
     core = [f for f in CPP.rglob("*.cpp") if "level" not in f.parts]
     for file in [*core, *(ROOT / "tests_cpp").rglob("*.cpp")]:

@@ -71,6 +71,7 @@ ROWS = {
     "audit, drift": Row(["audit", "run"], 1, "drift"),
     "audit, incomplete": Row(["audit", "equal", "--ranks", "3"], 2, "incomplete"),
     "audit, no file": Row(["audit", "nowhere"], 2, "error"),
+    "audit, between": Row(["audit", "--between", "nowhere", "here"], 2, "error"),
     "audit, two": Row(["audit", "nowhere", "here"], 2, "error"),
     "diff": Row(["diff", "1.rec", "1.rec"], 0),
     "diff, differs": Row(["diff", "1.rec", "2.rec"], 1, "difference"),

@@ -11,9 +11,9 @@ from popsr._support.lazy import lazy_attributes, names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.errors import DriftError
-from popsr.guard._finding import Checked, Finding
+from popsr.guard._finding import Checked, Finding, Replayed
 
-__all__ = ["Checked", "DriftError", "Finding"]
+__all__ = ["Checked", "DriftError", "Finding", "Replayed"]
 
 if not TYPE_CHECKING:
     __getattr__ = public(

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from popsr._support.host.arguments import require_known
-from popsr.errors import StateError
+from popsr.errors import StateError, UnsupportedError
 from popsr.guard.torch import Guard, guard
 
 __all__ = ["Watch"]
@@ -27,8 +27,13 @@ class Watch:
 
         Raises:
             UnknownNameError: ``guard`` has no such option.
+            UnsupportedError: steps are to be replayed, which only the trainer can make.
         """
         require_known(f"{where}: no such option", options, _OPTIONS)
+        if options.get("bisect", False) is not False:
+            raise UnsupportedError(
+                f"{where}: steps of a trainer cannot be made once more, got bisect, expected it left out"
+            )
         self._where, self._options = where, options
         self._guard: Guard | None = None
         self._training: object = None

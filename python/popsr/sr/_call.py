@@ -29,6 +29,7 @@ __all__ = [
     "lay_out",
     "read_key",
     "read_options",
+    "read_rounding",
     "read_source",
     "run",
     "update",
@@ -108,11 +109,15 @@ def read_options(op: str, key: Any, mode: Any, overflow: Any, offset: Any, num_t
     """The common arguments, checked."""
     return Options(
         read_key(op, key),
-        _read_mode(op, mode),
-        _read_overflow(op, overflow),
-        read_int(f"{op}: offset", offset, 0, 2**64 - 1),
+        *read_rounding(op, mode, overflow, offset),
         0 if num_threads is None else read_int(f"{op}: num_threads", num_threads, 1, 4096),
     )
+
+
+def read_rounding(op: str, mode: Any, overflow: Any, offset: Any) -> tuple[Mode, Overflow, int]:
+    """Options that say how elements are rounded, checked."""
+    number = read_int(f"{op}: offset", offset, 0, 2**64 - 1)
+    return _read_mode(op, mode), _read_overflow(op, overflow), number
 
 
 def _read_overflow(op: str, overflow: Any) -> Overflow:

@@ -25,17 +25,18 @@ except ImportError as error:
     raise not_installed("popsr.sr.jax", "jax") from error
 import numpy as np
 
-from popsr._support.host.arguments import integer_of, read_int, read_number
+from popsr._support.host.arguments import integer_of, read_flag, read_int, read_number
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, type_name
 from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
 from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name
-from popsr.sr._call import REQUIRED, _key, read_options
+from popsr.sr._call import REQUIRED, _key, read_rounding
 from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
 from popsr.sr._keywords import takes_keywords_of
+from popsr.sr._portable import of_jax
 from popsr.sr._types import Mode, Overflow, TracedOptions
 
 __all__ = ["Key", "add", "addcdiv", "addcmul", "axpy", "cast", "fma", "lerp", "mul", "sub", "sum"]
@@ -246,6 +247,15 @@ _FORMULAS: dict[str, Any] = {
 }
 
 
+def _read_key(op: str, key: Any) -> Key:
+    if isinstance(key, (Key, EagerKey)):
+        return Key(key)
+    got = "none" if key is REQUIRED or key is None else type_name(key)
+    raise ArgumentTypeError(
+        f"{op}: key is missing or of the wrong type, got {got}, expected popsr.sr.jax.Key(seed)"
+    )
+
+
 def _array(op: str, value: Any) -> jax.Array:
     try:
         array = jnp.asarray(value)
@@ -271,12 +281,8 @@ def _apply(
     overflow: Overflow = "ieee",
     offset: int = 0,
 ) -> jax.Array:
-    if not isinstance(key, (Key, EagerKey)):
-        got = "none" if key is REQUIRED or key is None else type_name(key)
-        raise ArgumentTypeError(
-            f"{op}: key is missing or of the wrong type, got {got}, expected popsr.sr.jax.Key(seed)"
-        )
-    read_options(op, EagerKey(0), mode, overflow, offset, None)
+    known = _read_key(op, key)
+    read_rounding(op, mode, overflow, offset)
     if type(operands[0]) in (int, float):
         raise ArgumentTypeError(
             f"{op}: the first operand is a number, got {shown(operands[0])}, expected an array"
@@ -299,7 +305,7 @@ def _apply(
     form = np.dtype(arrays[0].dtype) if dtype is None else read_format(op, dtype).numpy
     options = (("mode", mode), ("overflow", overflow), ("offset", int(offset)))
     call = _Call(op, constants, alpha, axes, shape, rank, form, options)
-    result: jax.Array = _rounded(call, Key(key), *aligned)
+    result: jax.Array = _rounded(call, known, *aligned)
     return result
 
 
@@ -381,9 +387,42 @@ def addcdiv(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[Trac
 
 @public
 @takes_keywords_of(_apply)
-def cast(x: Any, dtype: Any, **options: Unpack[TracedOptions]) -> jax.Array:
-    """``popsr.sr.cast``: x in another format; arguments as in :func:`add`."""
+def cast(x: Any, dtype: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> jax.Array:
+    """``popsr.sr.cast``: x in another format, on any device.
+
+    Args:
+        x: array of floats.
+        dtype: a dtype, or a name.
+        portable: by jax's own operations on integers, without a callback, so that XLA fuses it with what is before and
+            after; always where JAX's default backend is not the CPU. The bits are the same. A traced step of the key
+            that is negative counts as its 64 bits.
+        **options: as in :func:`add`.
+    Raises:
+        TypeError, ValueError: as ``popsr.sr.cast``.
+    """
+    if read_flag("cast: portable", portable) or jax.default_backend() != "cpu":
+        return _cast_portable(x, dtype, **options)
     return _apply("cast", (x,), (), dtype, **options)
+
+
+def _cast_portable(
+    x: Any,
+    dtype: Any,
+    *,
+    key: Any = REQUIRED,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
+) -> jax.Array:
+    known = _read_key("cast", key)
+    if not any(isinstance(leaf, jax.core.Tracer) for leaf in known._leaves):
+        known = Key(_eager_key(known._chain, [np.asarray(leaf) for leaf in known._leaves]))
+    rounding = read_rounding("cast", mode, overflow, offset)
+    if type(x) in (int, float):
+        raise ArgumentTypeError(f"cast: x is a number, got {shown(x)}, expected an array")
+    target = read_format("cast", dtype).name
+    result: jax.Array = of_jax.cast(_array("cast", x), target, known._chain, known._leaves, *rounding)
+    return result
 
 
 @public

@@ -31,10 +31,12 @@ def put(path: Path, data: bytes | str) -> None:
 
 
 def audit(path: Path, groups: Any = "all", **options: Any) -> None:
-    """Audit a folder."""
+    """Audit a folder; what is damaged is the error."""
     import popsr.bridge.audit
 
-    popsr.bridge.audit.audit(path, groups, **options)
+    report = popsr.bridge.audit.audit(path, groups, **options)
+    if report.damaged:
+        raise popsr.errors.CheckpointError(report.damaged[0])
 
 
 # Ranks in names and logs
@@ -398,8 +400,39 @@ def both(name: str, make: Callable[[], bytes], match: str) -> dict[str, Row]:
     return {f"audit-{name}": Row(write, audit, match), f"load-{name}": Row(write, load_torch, match)}
 
 
+def zero_of_many(vectors: int, shapes: int) -> Callable[[Path], None]:
+    """A checkpoint of ZeRO-3 whose parameters and vectors are many and small."""
+
+    def make(path: Path) -> None:
+        import torch
+
+        one = torch.ones(vectors)
+        inner = {"zero_stage": 3, "fp32_flat_groups": [one[i : i + 1] for i in range(vectors)]}
+        put(path / "zero_pp_rank_0_mp_rank_00_optim_states.pt", saved(optimizer_state_dict=lambda: inner))
+        model = {f"w{i}": (1,) for i in range(shapes)}
+        put(path / "zero_pp_rank_0_mp_rank_00_model_states.pt", saved(param_shapes=lambda: [model]))
+
+    return make
+
+
+def between(path: Path) -> None:
+    """Compare a folder with itself, assembled; what is damaged is the error."""
+    import popsr.bridge.audit
+
+    report = popsr.bridge.audit.between(path, path, whole=True)
+    if report.damaged:
+        raise popsr.errors.CheckpointError(report.damaged[0])
+
+
+SHARDS: dict[str, Row] = {
+    "zero-of-many": Row(zero_of_many(8_000, 8_000), between, ""),
+    "zero-of-too-many": Row(zero_of_many(100, 70_000), between, "has too many tensors"),
+}
+
+
 ROWS: dict[str, Row] = {
     **NAMES,
+    **SHARDS,
     **{f"distributed-{name}": row for name, row in DISTRIBUTED.items()},
     **{key: row for name, (make, match) in PICKLES.items() for key, row in both(name, make, match).items()},
 }

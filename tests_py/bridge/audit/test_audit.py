@@ -251,14 +251,24 @@ def test_wrong_files(tmp_path: Path) -> None:
         audit(tmp_path / "{step}.pt")
     with pytest.raises(errors.FileError, match="no files of ranks"):
         audit(tmp_path / "x{rank}.pt")
-    (tmp_path / "step0/rank1.safetensors").write_bytes(b"\x08" + bytes(20))
-    with pytest.raises(errors.CheckpointError, match="is not a safetensors file"):
-        audit(tmp_path)
-    (tmp_path / "step0/rank1.safetensors").unlink()
-    (tmp_path / "step0/rank1.pt").write_bytes(b"PK\x03\x04 nothing")
-    with pytest.raises(errors.CheckpointError, match=r"torch.load says"):
-        audit(tmp_path)
-    (tmp_path / "step0/rank1.pt").unlink()
-    numpy_files.save_file({"w": np.zeros(2)}, tmp_path / "step0/rank0-copy.safetensors")
-    with pytest.raises(errors.CheckpointError, match="two files of rank 0 have one tensor, got 'w' twice"):
-        audit(tmp_path)
+    rank1, copy = tmp_path / "step0/rank1.safetensors", tmp_path / "step0/rank0-copy.safetensors"
+    for path, data, text in (
+        (rank1, b"\x08" + bytes(20), "is not a safetensors file"),
+        (
+            rank1.with_suffix(".pt"),
+            b"PK\x03\x04 nothing",
+            "is cut off or damaged, got File is not a zip file",
+        ),
+        (
+            copy,
+            (tmp_path / "step0/rank0.safetensors").read_bytes(),
+            "two files of rank 0 have one tensor, got 'w' t",
+        ),
+    ):
+        rank1.unlink(missing_ok=True)
+        path.write_bytes(data)
+        report = audit(tmp_path)
+        assert not report
+        assert len(report.damaged) == 1
+        assert text in report.damaged[0]
+        path.unlink()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
+import types
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,7 +16,7 @@ import pytest
 
 import popsr
 from popsr import errors, io, ops
-from popsr.bridge.audit import audit
+from popsr.bridge.audit import audit, between
 from popsr.bridge.audit._readers import hold
 
 torch = pytest.importorskip("torch")
@@ -36,8 +38,8 @@ def bits(tensor: Any) -> bytes:
 
 
 def held(path: Path) -> dict[str, tuple[str, tuple[int, ...], bytes]]:
-    with hold("audit", path) as found:
-        return {name: (each.kind, each.shape, each.read().tobytes()) for name, each in found.items()}
+    found = hold("audit", path).tensors
+    return {name: (each.kind, each.shape, each.read().tobytes()) for name, each in found.items()}
 
 
 @pytest.mark.parametrize("kind", ["dcp", "alone"])
@@ -188,7 +190,7 @@ def test_nothing_of_a_pickle_runs(tmp_path: Path) -> None:
             assert not target.exists()
             setattr(whole, place, None)
     path.write_bytes(pickle.dumps(whole))
-    assert audit(tmp_path).ok
+    assert not audit(tmp_path).damaged
 
 
 def test_members_of_enumerations_as_every_python_writes_them(
@@ -199,8 +201,33 @@ def test_members_of_enumerations_as_every_python_writes_them(
     monkeypatch.setattr(members, "__reduce_ex__", lambda self, _: (getattr, (type(self), self.name)))
     path = save(tmp_path / "rank_0", {"w": torch.ones(2)})
     assert b"getattr" in path.read_bytes()
-    assert audit(tmp_path).ok
+    assert not audit(tmp_path).damaged
     assert held(path)["w"] == ("float32", (2,), bits(torch.ones(2)))
+
+
+def test_metadata_of_megatron(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Older versions add an attribute to the metadata of PyTorch, newer ones have a class of their own."""
+    name = "megatron.core.dist_checkpointing.strategies.torch"
+    path = save(tmp_path / "iter_0000010", {"model.w": torch.ones(2), "model.rng/shard_0_2": [1]})
+    whole = pickle.loads(path.read_bytes())
+    whole.mcore_data = {"model.w": {"nd_reformulated_orig_global_shape": (2,)}}
+    older = pickle.dumps(whole)
+    made = type("MCoreMetadata", (metadata.Metadata,), {"__module__": name})
+    for part in (
+        "megatron",
+        "megatron.core",
+        "megatron.core.dist_checkpointing",
+        name[: name.rindex(".")],
+        name,
+    ):
+        monkeypatch.setitem(sys.modules, part, types.ModuleType(part))
+    setattr(sys.modules[name], "MCoreMetadata", made)  # noqa: B010 - a module has no such attribute
+    whole.__class__ = made
+    for data in (older, pickle.dumps(whole)):
+        path.write_bytes(data)
+        assert held(path) == {"model.w": ("float32", (2,), bits(torch.ones(2)))}
+        assert between(tmp_path, tmp_path).ok
+    assert b"MCoreMetadata" in path.read_bytes()
 
 
 def test_nothing_of_a_range_runs(tmp_path: Path) -> None:
@@ -210,8 +237,8 @@ def test_nothing_of_a_range_runs(tmp_path: Path) -> None:
     data = path.with_name("__0_0.distcp")
     torch.save(Hostile(os.mkdir, str(target)), data)
     data.write_bytes(data.read_bytes().ljust(4096, b"\0"))
-    with pytest.raises(errors.CheckpointError, match=r"__0_0.distcp' is damaged at 'w'"):
-        audit(tmp_path)
+    (text,) = audit(tmp_path).damaged
+    assert "__0_0.distcp' is damaged at 'w'" in text
     assert not target.exists()
 
 
@@ -250,8 +277,11 @@ def test_wrong_metadata(tmp_path: Path, edit: Any, kind: type[Exception], match:
     path = save(tmp_path / "rank_0", {"w": torch.ones(2)})
     path.write_bytes(edit(path))
     with pytest.raises(kind, match=f"^audit: .*{match}") as caught:
-        audit(tmp_path)
+        held(path)
     assert "\n" not in str(caught.value)
+    report = audit(tmp_path)
+    assert report.damaged == (str(caught.value).removeprefix("audit: "),)
+    assert not report.ok
 
 
 def test_files_that_are_cut_off_or_missing(tmp_path: Path) -> None:

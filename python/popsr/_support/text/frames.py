@@ -28,6 +28,8 @@ PACKAGE = str(Path(__file__).parents[2]) + os.sep
 _PLUGIN = str(Path(__file__).parents[3] / "pytest_popsr") + os.sep
 _PROGRAMS = PACKAGE + "demo" + os.sep  # lives in the package but is a user of it
 _DECORATORS = os.path.abspath(contextlib.__file__)  # context managers that decorate a function
+_START = os.path.join(os.path.dirname(_DECORATORS), "runpy.py")  # runs a module: ``python -m popsr``
+_FROZEN = "<frozen "  # that and the import of modules, where Python has them in itself
 _inside: dict[str, bool] = {}
 
 _PACKAGES = ("site-packages", "dist-packages")
@@ -51,12 +53,13 @@ def absolute_path(path: str) -> str:
 
 
 def is_inside(filename: str) -> bool:
-    """True for files of popsr, of its plugin of pytest, and of the standard library's context managers."""
+    """True for files of popsr, of its plugin of pytest, of context managers, and of Python's start of a program."""
     known = _inside.get(filename)
     if known is None:
         path = absolute_path(filename)
         ours = path.startswith((PACKAGE, _PLUGIN)) and not path.startswith(_PROGRAMS)
-        known = _inside[filename] = ours or path == _DECORATORS
+        known = ours or path in (_DECORATORS, _START) or filename.startswith(_FROZEN)
+        _inside[filename] = known
     return known
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import sys
 from collections.abc import Sequence
 from importlib import resources
 
 from popsr import errors
+from popsr._support.text.nearest import nearest
 
 __all__ = ["LINTS", "main", "page"]
 
@@ -30,8 +30,8 @@ def main(args: Sequence[str]) -> int:
         text = page(name)
         if text is None:
             names = (*LINTS, *errors.__all__)
-            near = difflib.get_close_matches(name, names, n=3, cutoff=0.8) or names
-            print(f"popsr: no help on {name!r}, expected {' or '.join(near)}", file=sys.stderr)
+            expected = nearest(name, names) or f"one of {', '.join(names)}"
+            print(f"popsr: no help on {name!r}, expected {expected}", file=sys.stderr)
             status = 2
         else:
             print(re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", text), end="")  # links have no target here

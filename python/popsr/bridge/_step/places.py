@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from popsr._program.context import _context
+from popsr._program.context import _context, location
 from popsr._support.text.frames import library_path
 
-__all__ = ["Place", "at_place", "nearest_place"]
+__all__ = ["Place", "at_definition", "at_place", "nearest_place"]
 
 _DEPTH, _LENGTH = 8, 40  # of name scopes: parts, characters of a part
 
@@ -52,6 +53,12 @@ def nearest_place(frames: Iterable[tuple[str, int]], is_framework: Callable[[str
         if inner is None:
             inner = Place(file, line, f"{library}:{line}")
     return None if inner is None else Place(inner.file, inner.line)
+
+
+def at_definition(function: Any) -> contextlib.AbstractContextManager[None]:
+    """Inside, ops are of the line where a function is defined, if it has one: a step's arguments come from there."""
+    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
+    return contextlib.nullcontext() if code is None else location(code.co_filename, code.co_firstlineno)
 
 
 @contextlib.contextmanager

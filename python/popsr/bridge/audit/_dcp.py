@@ -12,7 +12,7 @@ import numpy as np
 from popsr._support.host.files import shown_name, shown_path
 from popsr._support.text.one_line import one_line
 from popsr.bridge.audit._dcp_metadata import Chunk, Entry, Range, read_metadata
-from popsr.bridge.audit._held import Array, Held
+from popsr.bridge.audit._held import Array, Contents, Held
 from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._open_file import OpenFile
 from popsr.io._torch.read import array_of_tensor, dtype_of_name
@@ -24,10 +24,10 @@ _NEIGHBOURS = 1 << 12  # chunks of one tensor that a chunk is compared with, on 
 _MAX_OBJECT = 1 << 16  # bytes of an entry that may be a number: torch.save writes about 1,300 for one
 
 
-def read_distributed(torch: Any, where: str, path: Path) -> dict[str, Held]:
+def read_distributed(torch: Any, where: str, path: Path) -> Contents:
     """The tensors and numbers of a checkpoint by name; ``path`` is that of its metadata.
 
-    Objects that are not numbers are left out.
+    Objects that are not numbers are left out, and counted.
 
     Raises:
         CheckpointError: a file is damaged, or the metadata holds more than that.
@@ -37,7 +37,9 @@ def read_distributed(torch: Any, where: str, path: Path) -> dict[str, Held]:
         entries = read_metadata(torch, file)
         reader = _Reader(torch, file)
         found = {name: reader.entry(name, each) for name, each in entries.items()}
-    return {name: each for name, each in found.items() if each is not None}
+    tensors = {name: each for name, each in found.items() if each is not None}
+    others = len(found) - len(tensors)
+    return Contents(tensors, {"object": others} if others else {})
 
 
 class _Reader:

@@ -47,6 +47,8 @@ _RECORDS = {
     ("pathlib._local", "PosixPath"),
     ("pathlib._local", "WindowsPath"),
 }
+# Metadata of newer versions of Megatron are of a class of their own, with shapes from before tensors were flattened.
+_MEGATRON, _MEGATRONS = "megatron.core.dist_checkpointing.", "MCoreMetadata"
 # Python 3.11.0 to 3.11.3 write a member of an enumeration as a call of getattr, which is read as a record.
 _ALLOWED = _RECORDS | {
     ("collections", "OrderedDict"),
@@ -115,6 +117,8 @@ def _unpickle(torch: Any, file: OpenFile) -> Any:
     def allow(module: str, name: str) -> object:
         if module == "torch" and isinstance(vars(torch).get(name), torch.dtype):
             return name
+        if name == _MEGATRONS and module.startswith(_MEGATRON):
+            return Named(f"{_DCP}.metadata", "Metadata")
         if (module, name) not in _ALLOWED:
             raise file.bad(
                 f"holds more than metadata, got the class {shown_name(f'{module}.{name}', 120)}, expected those of "

@@ -19,6 +19,7 @@ from popsr._support.text.one_line import one_line
 from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
 from popsr.bridge._proof.proof import Proof
+from popsr.bridge.audit._mesh import AXES, RANK, Mesh
 from popsr.errors import ArgumentTypeError, AttributeValueError, MissingPackageError, ReplicaError
 from popsr.replicas import Partition
 
@@ -32,8 +33,9 @@ _MAX_FILE = {".json": 1 << 20, ".yaml": 1 << 16, ".yml": 1 << 16}  # bytes; PyYA
 class DeclaredGroups:
     """Groups by pattern of parameters' names; the first pattern of ``fnmatch`` that a name matches counts.
 
-    A group is ``"all"``, ``"none"``, sets as ``"{0,1}{2,3}"``, or a mapping with ``stride`` and ``size`` as of
-    ``Ir.replica_grouping``. A name that matches nothing is not compared, and a note says so.
+    A group is ``"all"``, ``"none"``, sets as ``"{0,1}{2,3}"``, a mapping with ``stride`` and ``size`` as of
+    ``Ir.replica_grouping``, or of files whose names have axes the axes along which ranks are equal: ``"dp"``,
+    ``"dp,tp"``. A name that matches nothing is not compared, and a note says so.
 
     Args:
         groups: the mapping; a path of a JSON or YAML file with one; ``"all"`` and the like for all names; a
@@ -42,18 +44,18 @@ class DeclaredGroups:
 
     def __init__(self, groups: Any = "all") -> None:
         """Checks the groups, as far as that is possible without the number of ranks."""
-        self._find: Callable[[str, int], RankGroups | None]
+        self._find: Callable[..., RankGroups | None]
         if isinstance(groups, Proof):
             proved = {each.path: each.proved for each in groups.states}
-            self._find = lambda name, ranks: _proved(proved, name, ranks)
+            self._find = lambda name, ranks, _=None: _proved(proved, name, ranks)
         elif isinstance(groups, PartitionAnalysis):
             known = {v.id: groups.partition(v) for v in groups._ir.main_graph.variables}
-            self._find = lambda name, ranks: _proved(known, name, ranks)
+            self._find = lambda name, ranks, _=None: _proved(known, name, ranks)
         else:
             table = _table(groups)
-            made = functools.cache(lambda pattern, ranks: groups_of("audit", table[pattern], ranks))
-            self._find = lambda name, ranks: next(
-                (made(each, ranks) for each in table if fnmatch.fnmatchcase(name, each)), None
+            made = functools.cache(lambda pattern, ranks, mesh: _groups(table[pattern], ranks, mesh))
+            self._find = lambda name, ranks, mesh=None: next(
+                (made(each, ranks, mesh) for each in table if fnmatch.fnmatchcase(name, each)), None
             )
 
     def partition(self, name: str, ranks: int) -> Partition | None:
@@ -64,6 +66,21 @@ class DeclaredGroups:
         """
         found = self._find(name, read_int("DeclaredGroups.partition: ranks", ranks, 1, MAX_REPLICAS))
         return None if found is None else found.partition()
+
+
+def _axes(group: Any) -> frozenset[str] | None:
+    """Axes of a group such as ``dp,tp``; None of another one."""
+    words = frozenset(group.replace(" ", "").split(",")) if is_a(group, str) else frozenset()
+    return words if words and words <= {RANK, *AXES} else None
+
+
+def _groups(group: Any, ranks: int, mesh: Mesh | None) -> RankGroups:
+    axes = _axes(group)
+    if axes is None:
+        return groups_of("audit", group, ranks)
+    if mesh is None or mesh.sizes[0][0] == RANK:  # one number for each rank, which is that of its data
+        return RankGroups.of_one(ranks) if axes & {RANK, "dp"} else RankGroups.of_singletons(ranks)
+    return mesh.groups(axes)
 
 
 def _table(groups: Any) -> dict[str, Any]:
@@ -78,7 +95,8 @@ def _table(groups: Any) -> dict[str, Any]:
     for pattern, group in groups.items():
         if not is_a(pattern, str):
             raise ArgumentTypeError(f"audit: groups has no pattern, got {shown(pattern)}, expected a str")
-        require_group("audit", group, pattern)
+        if _axes(group) is None:
+            require_group("audit", group, pattern)
     return dict(groups)
 
 

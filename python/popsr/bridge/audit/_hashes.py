@@ -121,9 +121,10 @@ def audit_log(
 def _compare(
     declared: DeclaredGroups, table: dict[int, dict[str, dict[int, str]]], ranks: int
 ) -> AuditReport:
-    drifts: dict[str, Drift] = {}
+    drifts: list[Drift] = []
     notes: dict[str, None] = {}
     names: set[str] = set()
+    is_compared = False
     for step in sorted(table):
         all_present = {rank for held in table[step].values() for rank in held}
         absent, present = absent_ranks(ranks, all_present), Present(all_present)
@@ -140,11 +141,13 @@ def _compare(
                 notes[
                     f"step {step}: rank {lacking} lacks {shown_name(name)}, which others of its group have"
                 ] = None
-            if name not in drifts:
-                found = _drift(step, name, groups, held)
-                if found is not None:
-                    drifts[name] = found
-    return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts.values()), tuple(notes))
+            is_compared |= any(len(each) > 1 for each in groups.among(held).values())
+            found = _drift(step, name, groups, held)
+            if found is not None:
+                drifts.append(found)
+    if not is_compared:
+        notes["nothing was compared, expected two ranks or more of a group that have a value"] = None
+    return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts), tuple(notes))
 
 
 def _drift(step: int, name: str, declared: RankGroups, held: Mapping[int, str]) -> Drift | None:

@@ -3,69 +3,139 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from popsr._support.host.files import file_errors, shown_path
 from popsr._support.text.shown import shown
 from popsr.bridge.audit._dcp_metadata import is_metadata
+from popsr.bridge.audit._layouts import BY_RANK, LONE, Named, name_facts
+from popsr.bridge.audit._mesh import RANK
+from popsr.bridge.audit._readers import ORBAX, RANGES, SUFFIXES
 from popsr.errors import AttributeValueError, FileError
 
-__all__ = ["Place", "find_places"]
+__all__ = ["Family", "Place", "families_of", "files_of", "find_places", "refusal"]
 
-_SUFFIXES = (".safetensors", ".pt", ".pth", ".bin")
-_RANK = re.compile(r"(?:^|[^a-z])(?:rank|dp|replica|worker|process)[-_=.]?(\d+)", re.IGNORECASE)
-_WRITER = re.compile(r"^__(\d+)\.metadata$")
-_STEP = re.compile(
-    r"(?:^|[^a-z])(?:step|iter|iteration|checkpoint|global_step|epoch)[-_=.]?(\d+)", re.IGNORECASE
-)
+_RANDOM_STATES = "random_states_"  # of Accelerate, by torch.save
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A file of one rank at one step; of a checkpoint of torch.distributed.checkpoint its metadata."""
+    """A file and what its name says; of a checkpoint of torch.distributed.checkpoint its metadata."""
 
-    rank: int
-    step: int | None
+    named: Named
     path: Path
+
+    @property
+    def step(self) -> int | None:
+        """Step of the job."""
+        return self.named.step
+
+
+@dataclass(frozen=True)
+class Family:
+    """Files of one layout with the same axes."""
+
+    places: tuple[Place, ...]
+
+    @property
+    def is_compared(self) -> bool:
+        """True if ranks hold values in common, each in a file of its own."""
+        named = self.places[0].named
+        return bool(named.layout.equal) and any(axis in (RANK, "dp") for axis, _ in named.place)
+
+    @property
+    def has_ranks(self) -> bool:
+        """True if names have a rank of any axis."""
+        return bool(self.places[0].named.place)
+
+    def __str__(self) -> str:
+        """Words for a family that is not compared."""
+        layout, first = self.places[0].named.layout, self.places[0].path
+        count = f"{len(self.places)} file{'' if len(self.places) == 1 else 's'}"
+        of = "without a rank" if layout is LONE else f"of {layout.name}"
+        return f"{count} {of} as {shown_path(first.name)}, {layout.word or 'shards'}"
+
+
+def families_of(places: Iterable[Place]) -> list[Family]:
+    """Families in the order of their first files."""
+    found: dict[tuple[str, ...], list[Place]] = {}
+    for each in places:
+        axes = sorted(axis for axis, _ in each.named.place)
+        found.setdefault((each.named.layout.name, *axes), []).append(each)
+    return [Family(tuple(each)) for each in found.values()]
 
 
 def find_places(where: str, source: Path) -> list[Place]:
     """Files of a folder, whose ranks and steps are in their paths, or of a pattern with ``{rank}``.
 
     Raises:
-        AttributeValueError: a pattern without ``{rank}``; two files of one rank and step with one name.
+        AttributeValueError: a pattern without ``{rank}``.
         FileError: there is no such file.
     """
     text = str(source)
     if "{" in text:
-        return _of_pattern(where, text)
-    with file_errors(where, "read", source):
-        if not source.is_dir():
-            raise FileError(
-                f"{where}: cannot read {shown_path(source)}, got no folder, expected one of files by rank"
-            )
-        files = _files(source)
-    found = []
-    for each in files:
-        relative = str(each.relative_to(source))
-        ranks, steps = _WRITER.findall(each.name) or _RANK.findall(relative), _STEP.findall(relative)
-        if ranks:
-            found.append(Place(int(ranks[-1]), int(steps[-1]) if steps else None, each))
-    if not found and any(is_metadata(each) for each in files):
+        found = _of_pattern(where, text)
+    else:
+        found = [
+            Place(name_facts(each.relative_to(source).as_posix()), each) for each in files_of(where, source)
+        ]
+    if not found:
         raise FileError(
-            f"{where}: no rank has a checkpoint of its own in {shown_path(source)}, got one of all ranks by "
-            "torch.distributed.checkpoint, which keeps one copy of what ranks hold in common, expected one of each "
-            "rank (no_dist=True, into rank_0, rank_1 ...) or logs of log_hashes"
+            f"{where}: no files of ranks in {shown_path(source)}, expected names with rank0, rank1 ... that end in "
+            f"{', '.join(SUFFIXES)}, folders of torch.distributed.checkpoint, or a pattern with {{rank}}"
         )
-    return _sorted(where, source, found)
+    return sorted(found, key=lambda each: (_order(each.step), each.named.place, str(each.path)))
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(
-        each
-        for each in folder.rglob("*")
-        if (each.suffix in _SUFFIXES or is_metadata(each)) and each.is_file()
+def _order(step: int | None) -> int:
+    return -1 if step is None else step
+
+
+def refusal(where: str, source: Path, families: Iterable[Family]) -> FileError:
+    """The error for files that tell nothing of drift, with what would."""
+    remedy = (
+        "expected one of each rank (with torch.distributed.checkpoint no_dist=True, into rank_0, rank_1 ...), logs of "
+        "log_hashes, groups as 'tp' for what tensor ranks share, or --between another job"
+    )
+    if any(is_metadata(each.path) for family in families for each in family.places):
+        return FileError(
+            f"{where}: no rank has a checkpoint of its own in {shown_path(source)}, got one of all ranks by "
+            f"torch.distributed.checkpoint, which keeps one copy of what ranks hold in common, {remedy}"
+        )
+    got = "; ".join(map(str, families))
+    return FileError(f"{where}: nothing in {shown_path(source)} can be compared, got {got}, {remedy}")
+
+
+def files_of(where: str, folder: Path) -> list[Path]:
+    """Files of checkpoints below a folder.
+
+    Raises:
+        FileError: there is no such folder.
+    """
+    with file_errors(where, "read", folder):
+        if not folder.is_dir():
+            raise FileError(
+                f"{where}: cannot read {shown_path(folder)}, got no folder, expected one of files by rank"
+            )
+        found = sorted(each for each in folder.rglob("*") if _is_checkpoint(each) and each.is_file())
+    complete = {each.parent for each in found if is_metadata(each)}
+    lone: dict[
+        Path, Path
+    ] = {}  # of each folder without metadata, which are written last, one file that says so
+    for each in found:
+        if each.suffix == RANGES and each.parent not in complete:
+            lone.setdefault(each.parent, each)
+    return [each for each in found if each.suffix != RANGES or lone.get(each.parent) is each]
+
+
+def _is_checkpoint(path: Path) -> bool:
+    return (
+        path.suffix in (*SUFFIXES, RANGES)
+        or is_metadata(path)
+        or path.name == ORBAX
+        or path.name.startswith(_RANDOM_STATES)
     )
 
 
@@ -99,15 +169,6 @@ def _of_pattern(where: str, text: str) -> list[Place]:
         if match is None:
             continue
         step = int(match["step"]) if "{step}" in seen else None
-        inside = [each] if each.is_file() else _files(each)
-        found += [Place(int(match["rank"]), step, file) for file in inside]
-    return _sorted(where, Path(text), found)
-
-
-def _sorted(where: str, source: Path, found: list[Place]) -> list[Place]:
-    if not found:
-        raise FileError(
-            f"{where}: no files of ranks in {shown_path(source)}, expected names with rank0, rank1 ... that end in "
-            f"{', '.join(_SUFFIXES)}, folders of torch.distributed.checkpoint, or a pattern with {{rank}}"
-        )
-    return sorted(found, key=lambda each: (-1 if each.step is None else each.step, each.rank, str(each.path)))
+        named = Named(BY_RANK, ((RANK, int(match["rank"])),), "", step)
+        found += [Place(named, file) for file in ([each] if each.is_file() else files_of(where, each))]
+    return found

@@ -2,58 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from popsr._support.host.files import file_errors
+from popsr._support.host.files import file_errors, shown_name, shown_path
 from popsr._support.host.frameworks import framework
 from popsr.bridge.audit._dcp import read_distributed
 from popsr.bridge.audit._dcp_metadata import is_metadata
-from popsr.bridge.audit._held import Array, Held
+from popsr.bridge.audit._held import Array, Contents, Held
+from popsr.bridge.audit._torch_file import read_torch_file
+from popsr.errors import CheckpointError, UnsupportedError
 from popsr.io._safetensors.read import open_safetensors
-from popsr.io._torch.read import array_of_tensor, open_torch
 
-__all__ = ["hold"]
+__all__ = ["ORBAX", "RANGES", "SUFFIXES", "hold"]
+
+SUFFIXES = (".safetensors", ".pt", ".pth", ".bin", ".ckpt")
+"""Ends of the names of files that are read."""
+
+RANGES = ".distcp"
+"""End of the names of files of torch.distributed.checkpoint that its metadata name."""
+
+ORBAX = "_METADATA"
+"""A file of each checkpoint of Orbax."""
 
 
-@contextmanager
-def hold(where: str, path: Path) -> Iterator[dict[str, Held]]:
-    """The tensors of a file by name; valid inside the block.
+def hold(where: str, path: Path) -> Contents:
+    """The tensors of a file by name.
 
     Raises:
-        CheckpointError: the file is damaged, or holds more than weights.
+        CheckpointError: the file is damaged.
         FileError: it cannot be read.
+        UnsupportedError: its data are stored in a form that is not read.
     """
     if path.suffix == ".safetensors":
-        yield _of_safetensors(where, path)
-        return
-    torch = framework(where, "torch")
+        return Contents(_of_safetensors(where, path))
+    if path.suffix == RANGES:
+        raise CheckpointError(
+            f"{where}: {shown_path(path.parent)} has no .metadata, which is written last, got {shown_name(path.name)}, "
+            "expected a whole checkpoint of torch.distributed.checkpoint"
+        )
+    if path.name == ORBAX:
+        raise UnsupportedError(
+            f"{where}: {shown_path(path.parent)} is a checkpoint of Orbax, which is not read, expected its arrays in "
+            "files of safetensors, or logs of log_hashes"
+        )
     if is_metadata(path):
-        yield read_distributed(torch, where, path)
-        return
-    with open_torch(where, path) as stored:
-        found = {}
-        for name, tensor in stored.tensors.items():
-            whole = stored.found[name]
-            found[name] = Held(
-                tensor.type_name,
-                tensor.shape,
-                partial(_bytes_of_tensor, torch, whole),
-                tensor.length,
-                whole.element_size(),
-                tensor.dtype,
-            )
-        yield found
-
-
-def _bytes_of_tensor(torch: Any, tensor: Any) -> Array:
-    """Mapped, but where the elements are not in their order: those are copied when they are compared."""
-    return array_of_tensor(torch, tensor).reshape(-1).view(np.uint8)
+        return read_distributed(framework(where, "torch"), where, path)
+    return read_torch_file(where, path)
 
 
 def _of_safetensors(where: str, path: Path) -> dict[str, Held]:

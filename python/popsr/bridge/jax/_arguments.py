@@ -22,7 +22,6 @@ __all__ = [
     "assembled",
     "is_shape",
     "leaves_of",
-    "line_of",
     "names_of",
     "only_row",
     "parts_of",
@@ -81,12 +80,6 @@ def names_of(function: Any, count: int, names: Sequence[str] | None) -> list[str
         each.name for each in parameters if each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD)
     ]
     return [found[number] if number < len(found) else f"arg{number}" for number in range(count)]
-
-
-def line_of(function: Any) -> tuple[str, int] | None:
-    """File and line where a function is defined."""
-    code = getattr(inspect.unwrap(getattr(function, "func", function)), "__code__", None)
-    return None if code is None else (code.co_filename, code.co_firstlineno)
 
 
 def read_roles(

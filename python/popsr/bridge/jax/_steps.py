@@ -9,20 +9,19 @@ import types
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from popsr._program.context import location
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._advice import Variant, is_whole_loss
 from popsr.bridge._step.arguments import Reading, Smaller
 from popsr.bridge._step.builder import StepBuilder, Unsupported
+from popsr.bridge._step.places import at_definition
 from popsr.bridge._step.reading import read_as
 from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.jax._arguments import (
     Leaf,
     inferred_updates,
     leaves_of,
-    line_of,
     names_of,
     read_replicated,
     read_roles,
@@ -313,11 +312,10 @@ def _program_of(
     builder = StepBuilder(traced.spread.replicas, where=WHERE, unsupported=unsupported)
     if traced.has_axes:
         builder.axes = ReplicaAxes.of_sizes(traced.spread.sizes)
-    place = line_of(traced.f)
     with builder:
         importer = Importer(builder, traced.spread, contracts)
         jaxpr, consts = closed(traced.jaxpr)
-        with location(*place) if place else contextlib.nullcontext():
+        with at_definition(traced.f):
             values = [
                 argument_of(
                     builder,

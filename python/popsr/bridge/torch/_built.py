@@ -11,6 +11,7 @@ from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._step.arguments import Loss, Placement
 from popsr.bridge._step.builder import StepBuilder
+from popsr.bridge._step.places import at_definition
 from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
@@ -47,6 +48,7 @@ class Seen:
     loss: Loss
     has_local_norms: bool
     may_be_wrapped: bool
+    step: Any
 
 
 def built(
@@ -86,11 +88,12 @@ def built(
             said = places.of(leaf.path)
             whole = whole_of([other.layout for other in each]) if placed else None
             placement = Placement(said.cut, whole, leaf.owner, start_of(leaf, owned), leaf.name, said.name)
-            inputs.append(
-                _argument(
-                    builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
+            with at_definition(seen.step):
+                inputs.append(
+                    _argument(
+                        builder, leaf, values, patterns, grouping_of_own or builder.each(), apart, placement
+                    )
                 )
-            )
             if leaf.role == "state":
                 states.append(leaf.path)
                 if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):

@@ -263,6 +263,7 @@ def _trace_ranks(
         joined_losses(losses),
         has_local_norms(call.model),
         not is_wrapped(call.model) and may_be_wrapped(model, call.leaves),
+        step,
     )
 
 

@@ -77,9 +77,9 @@ class Table:
 class Checker:
     """Rows of checks, and what ranks agreed on."""
 
-    def __init__(self, ranks: Ranks) -> None:
-        """Nothing is agreed on yet."""
-        self._ranks = ranks
+    def __init__(self, ranks: Ranks, kind: int = 0) -> None:
+        """Nothing is agreed on yet; checks of another kind are other calls."""
+        self._ranks, self._magic = ranks, _MAGIC + kind
         self._length = 0
         self._fingerprint: int | None = None
         self._groups: AgreedGroups | None = None
@@ -120,7 +120,7 @@ class Checker:
     def _row(self, step: int, batch: Batch) -> Any:
         torch = framework(WHERE, "torch")
         row = torch.zeros(_HEAD + 2 * self._length, dtype=torch.int64)
-        row[0], row[_STEP] = _MAGIC, step
+        row[0], row[_STEP] = self._magic, step
         row[_BATCH], row[_BATCHES] = batch.hash, batch.count
         return row
 
@@ -139,7 +139,7 @@ class Checker:
 
     def _require_heads(self, rows: Any, failure: Exception | None, table: Table | None) -> None:
         heads = rows[:, :_HEAD].tolist()
-        if any(head[0] != _MAGIC for head in heads):
+        if any(head[0] != self._magic for head in heads):
             raise RankError(
                 f"{WHERE}: ranks make other calls, got a row that is not of a check, expected all to check at once"
             )

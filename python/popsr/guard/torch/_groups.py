@@ -107,7 +107,7 @@ class Grouping:
             ReplicaError: a proof is of another number of ranks.
             UnsupportedError: the value is a partial sum, and no group is declared for it.
         """
-        declared = self._declared(item.name)
+        declared = self._declared(item.name) or (self._declared(item.of) if item.of else None)
         if declared is not None:
             return declared
         if item.name in self._local:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import os
 import warnings
@@ -29,14 +30,13 @@ from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
 from popsr.guard.torch._hash import WHERE, device_hash, require_bytes
 from popsr.guard.torch._items import (
-    Item,
-    job_items,
     local_statistics,
     plain_model,
     plain_optimizer,
     require_plain,
 )
 from popsr.guard.torch._ranks import Ranks
+from popsr.guard.torch._replay import Job, Replayer
 
 __all__ = ["Guard", "guard"]
 
@@ -55,6 +55,7 @@ def guard(
     batch: Any = None,
     gradients: bool = False,
     rng: bool = False,
+    bisect: Any = False,
     on_drift: str = "raise",
     folder: str | os.PathLike[str] | None = None,
     log: Callable[[int, Checked], object] | None = None,
@@ -91,6 +92,10 @@ def guard(
             so ``"none"`` says that each rank has its own. Default: batches are not compared.
         gradients: gradients are compared too.
         rng: the states of PyTorch's generators are compared too.
+        bisect: after a difference the steps since the last agreement are made once more, with checks after forward,
+            backward, reduction and update: ``Finding.replayed`` names the first place. ``g.run(step, *batch)`` makes a
+            step. Instead of True, objects with ``state_dict`` that steps change beside the model and the optimiser, as
+            ``[scheduler, scaler]``.
         on_drift: ``"raise"`` on all ranks; ``"warn"`` and go on; ``"save"`` what differs, of all ranks, and raise.
         folder: of saved values: ``step_10/rank_3.pt``, which ``popsr.bridge.audit.audit`` reads.
         log: called on each rank with the step and the ``Checked`` of each check, before the error of a difference, as
@@ -103,7 +108,7 @@ def guard(
         ReplicaError: the group has one rank, or groups are of another number of ranks.
         UnsupportedError: a value has no bytes to compare.
     """
-    settings = _Settings(every, batch is not None, gradients, rng, on_drift, folder, log)
+    settings = _Settings(every, batch is not None, gradients, rng, bisect, on_drift, folder, log)
     return Guard(model, optimizer, settings, (groups, mesh, group, batch), timeout)
 
 
@@ -111,13 +116,22 @@ class _Settings:
     """Arguments that are plain values."""
 
     def __init__(
-        self, every: Any, batch: bool, gradients: Any, rng: Any, on_drift: Any, folder: Any, log: Any
+        self,
+        every: Any,
+        batch: bool,
+        gradients: Any,
+        rng: Any,
+        bisect: Any,
+        on_drift: Any,
+        folder: Any,
+        log: Any,
     ) -> None:
         """Checks them."""
         self.every = read_int(f"{WHERE}: every", every, 1)
         self.batch = batch
         self.gradients = read_bool(f"{WHERE}: gradients", gradients)
         self.rng = read_bool(f"{WHERE}: rng", rng)
+        self.bisect, self.others = _others(bisect)
         self.on_drift = read_choice(WHERE, "on_drift", on_drift, ("raise", "warn", "save"))
         self.folder = None if folder is None else read_path(WHERE, folder)
         if (self.on_drift == "save") != (self.folder is not None):
@@ -167,6 +181,18 @@ class Guard:
         self._hooks: list[Any] = []
         self._is_open, self._told = False, False
         self._batch = Batch()
+        self._job = Job(
+            model,
+            self._model,
+            self._optimizers,
+            settings.others,
+            ranks,
+            self._grouping,
+            settings.gradients,
+            settings.rng,
+        )
+        self._replayer = Replayer(self._job) if settings.bisect else None
+        self._is_in_run, self._is_due = False, False
 
     def __enter__(self) -> Guard:
         """Compare all values, and watch the optimiser."""
@@ -193,8 +219,12 @@ class Guard:
             each.remove()
         self._hooks.clear()
         self._is_open = False
-        if kind is None and self._checked != self.steps:
-            self.check()
+        try:
+            if kind is None and self._checked != self.steps:
+                self.check()
+        finally:
+            if self._replayer is not None:
+                self._replayer.drop()
 
     def __call__(self, *_: Any) -> None:
         """Count a step, and compare if it is time: a callback, or a hook of an optimiser."""
@@ -203,6 +233,36 @@ class Guard:
                 f"{WHERE}: a step would count twice, got a call inside of the context, expected the one or the other"
             )
         self._after_step()
+
+    def run(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Make a step, which can be made once more if the guard bisects, and compare after it if it is time.
+
+        Args:
+            step: the job's function for one step, which calls the model and the optimiser.
+            args: its arguments, as the batch, which are copied; no iterators.
+            kwargs: likewise.
+        Returns:
+            Its result.
+        Raises:
+            StateError: a guard that bisects is not open, or a step is made inside of one.
+            ArgumentTypeError: ``step`` cannot be called, or an argument is an iterator.
+            UnsupportedError: an argument cannot be copied.
+        """
+        function = read_call(f"{WHERE}: run: step", step)
+        if self._replayer is None:
+            return function(*args, **kwargs)
+        if not self._is_open or self._is_in_run:
+            got = "a step inside of a step" if self._is_in_run else "a guard that is not open"
+            raise StateError(f"{WHERE}: run makes no step, got {got}, expected calls in the guard's context")
+        self._replayer.note(function, args, kwargs)
+        self._is_in_run = True
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._is_in_run = False
+        if self._is_due:
+            self._compare(with_batch=self._settings.batch)
+        return result
 
     def batch(self, *inputs: Any) -> None:
         """Note the batch of the step that begins, which a context does by itself from the inputs of the model.
@@ -231,6 +291,14 @@ class Guard:
         return self._compare(with_batch=False)
 
     def _after_step(self, *_: Any) -> None:
+        if self._replayer is not None:
+            if self._replayer.is_running:
+                return
+            if not self._is_in_run:
+                raise StateError(
+                    f"{WHERE}: a step cannot be made once more, got one that run did not make, expected "
+                    "g.run(step, *batch) with bisect"
+                )
         self._reach(self.steps + 1)
 
     def _reach(self, step: int) -> None:
@@ -238,10 +306,14 @@ class Guard:
         if step > self.steps:
             is_time = step // self._settings.every > self.steps // self._settings.every
             self.steps = step
-            if is_time:
+            if is_time and self._replayer is not None:
+                self._is_due = True
+            elif is_time:
                 self._compare(with_batch=self._settings.batch)
 
     def _before_forward(self, module: Any, args: Any, kwargs: Any) -> None:
+        if self._replayer is not None and self._replayer.is_running:
+            return
         if module.training and (self.steps + 1) % self._settings.every == 0:
             self._note((args, kwargs))
 
@@ -259,11 +331,15 @@ class Guard:
     def _compare(self, with_batch: bool) -> Checked:
         batch = self._batch if with_batch else Batch()
         groups = self._gathered_batch_groups() if with_batch else None
-        table, finding = self._checker.check(self.steps, self._since, self._table, batch, groups)
-        self._batch, self._checked = Batch(), self.steps
+        table, finding = self._checker.check(self.steps, self._since, self._job.table, batch, groups)
+        self._batch, self._checked, self._is_due = Batch(), self.steps, False
+        if finding is not None and self._since is not None and not finding.sentence:
+            finding = self._replay(finding)
         checked = self._report(table, finding)
         if finding is None:
             self._since = self.steps
+            if self._replayer is not None:
+                self._replayer.agree(self.steps)
             self._tell_of_shards(checked)
             self._settings.log(self.steps, checked)
             return checked
@@ -280,16 +356,10 @@ class Guard:
             self._batch_groups = [tuple(i for i, each in enumerate(row) if each) for row in rows]
         return self._batch_groups
 
-    def _table(self) -> Table:
-        items: list[Item] = list(
-            job_items(
-                self._model,
-                self._optimizers,
-                gradients=self._settings.gradients,
-                rng=self._settings.rng,
-            )
-        )
-        return Table(items, self._grouping)
+    def _replay(self, finding: Finding) -> Finding:
+        if self._replayer is None:
+            return finding
+        return dataclasses.replace(finding, replayed=self._replayer.replay())
 
     def _report(self, table: Table, finding: Finding | None) -> Checked:
         compared, left_out = [], dict(table.left_out)
@@ -316,7 +386,8 @@ class Guard:
     def _act(self, table: Table, checked: Checked, error: DriftError) -> None:
         if self._settings.on_drift == "warn":
             self._settings.log(self.steps, checked)
-            warnings.warn(ReplicaWarning(str(error)), stacklevel=2)
+            text = "\n".join((str(error), *getattr(error, "__notes__", ())))
+            warnings.warn(ReplicaWarning(text), stacklevel=2)
             return
         try:
             self._settings.log(self.steps, checked)
@@ -352,6 +423,21 @@ def _optimizers(torch: Any, optimizer: Any) -> tuple[Any, ...]:
                 f"{WHERE}: not an optimiser, got {shown(each)}, expected a torch.optim.Optimizer or several"
             )
     return found
+
+
+def _others(bisect: Any) -> tuple[bool, tuple[Any, ...]]:
+    """Whether steps are replayed, and objects whose states go along."""
+    if not isinstance(bisect, (list, tuple)):
+        return read_bool(f"{WHERE}: bisect", bisect), ()
+    for each in bisect:
+        if not (
+            callable(getattr(each, "state_dict", None)) and callable(getattr(each, "load_state_dict", None))
+        ):
+            raise ArgumentTypeError(
+                f"{WHERE}: bisect: an object has no state to keep, got {shown(each)}, expected state_dict and "
+                "load_state_dict"
+            )
+    return True, tuple(bisect)
 
 
 def _timeout(timeout: Any) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,7 +12,16 @@ from popsr._support.host.frameworks import framework
 from popsr.errors import UnsupportedError
 from popsr.guard.torch._hash import WHERE, require_bytes
 
-__all__ = ["Item", "job_items", "local_statistics", "plain_model", "plain_optimizer", "require_plain"]
+__all__ = [
+    "Item",
+    "gradient_items",
+    "job_items",
+    "local_statistics",
+    "model_items",
+    "plain_model",
+    "plain_optimizer",
+    "require_plain",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +34,8 @@ class Item:
         local: its bytes on this rank; a number of Python is a tensor here. None of an object that has no bytes.
         shape: of the whole value.
         offset: of this rank's part in the whole; None where parts are not in one piece.
+        of: the value whose groups count where none are declared of this one; empty where there is none.
+        missing: says that this rank has no such value; empty where it has.
     """
 
     name: str
@@ -31,6 +43,8 @@ class Item:
     local: Any
     shape: tuple[int, ...]
     offset: tuple[int, ...] | None
+    of: str = ""
+    missing: str = ""
 
     @property
     def kind(self) -> str:
@@ -40,6 +54,8 @@ class Item:
     @property
     def part(self) -> str:
         """Dtype, shape of the part, and its place: common to ranks of a group, beside the bytes."""
+        if self.missing:
+            return self.missing
         dtype = str(self.local.dtype).removeprefix("torch.")
         return f"{dtype}{list(self.local.shape)} at {None if self.offset is None else list(self.offset)}"
 
@@ -52,22 +68,33 @@ class Item:
 def job_items(model: Any, optimizers: tuple[Any, ...], *, gradients: bool, rng: bool) -> Iterator[Item]:
     """All values in a fixed order: parameters, buffers, gradients, states and settings of optimisers, generators."""
     torch = framework(WHERE, "torch")
-    names: dict[Any, str] = {}
-    for name, parameter in model.named_parameters():
-        names[parameter] = name
-        yield _item(name, parameter)
-    for name, buffer in model.named_buffers():
-        yield _item(name, buffer)
+    names = {parameter: name for name, parameter in model.named_parameters()}
+    yield from model_items(model)
     if gradients:
-        for parameter, name in names.items():
-            if parameter.grad is not None:
-                yield _item(f"{name}.grad", parameter.grad)
+        yield from (each for each in gradient_items(model) if not each.missing)
     for i, optimizer in enumerate(optimizers):
         yield from _optimizer_items(f"optimizer{i or ''}", optimizer, names)
     if rng:
         yield _item("rng.cpu", torch.get_rng_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():
             yield _item("rng.cuda", torch.cuda.get_rng_state())
+
+
+def model_items(model: Any) -> Iterator[Item]:
+    """Parameters and buffers."""
+    for name, value in (*model.named_parameters(), *model.named_buffers()):
+        yield _item(name, value)
+
+
+def gradient_items(model: Any) -> Iterator[Item]:
+    """The gradient of each parameter that may have one, also those that are missing."""
+    torch = framework(WHERE, "torch")
+    for name, parameter in model.named_parameters():
+        if parameter.grad is not None:
+            yield dataclasses.replace(_item(f"{name}.grad", parameter.grad), of=name)
+        elif parameter.requires_grad:
+            nothing = torch.empty(0, dtype=parameter.dtype)
+            yield Item(f"{name}.grad", parameter, nothing, tuple(parameter.shape), None, name, "no gradient")
 
 
 def _optimizer_items(prefix: str, optimizer: Any, names: Mapping[Any, str]) -> Iterator[Item]:

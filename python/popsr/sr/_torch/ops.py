@@ -7,15 +7,16 @@ from typing import Any, Unpack
 
 import torch
 
-from popsr._support.host.arguments import is_a, read_number
+from popsr._support.host.arguments import is_a, read_flag, read_number
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import type_name
 from popsr.errors import ArgumentTypeError, UnsupportedError
 from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name
-from popsr.sr._call import REQUIRED, Key, _key
+from popsr.sr._call import REQUIRED, Key, _key, read_rounding
 from popsr.sr._formats import read_format
 from popsr.sr._keywords import takes_keywords_of
+from popsr.sr._portable import of_torch
 from popsr.sr._types import Mode, Overflow, TracedOptions
 
 __all__ = [
@@ -99,7 +100,9 @@ def fold_in(key: torch.Tensor, data: int | str | torch.Tensor) -> torch.Tensor:
 
 def _derived(key: torch.Tensor, data: Any, step: bool) -> torch.Tensor:
     result: torch.Tensor
-    if isinstance(data, str) and not step:
+    if key.device.type != "cpu":
+        result = of_torch.derived(key, data, step)
+    elif isinstance(data, str) and not step:
         result = _derive_text_op(key, data)
     elif isinstance(data, torch.Tensor):
         result = _derive_tensor_op(key, data, step)
@@ -321,9 +324,36 @@ def addcdiv(x: Any, t1: Any, t2: Any, alpha: float = 1.0, **options: Unpack[Trac
 
 @public
 @takes_keywords_of(_apply)
-def cast(x: Any, dtype: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
-    """``popsr.sr.cast``: x in another format, a dtype of torch or a name; arguments as in :func:`add`."""
-    return _apply("cast", (x,), None, _read_dtype("cast", dtype), **options)
+def cast(x: Any, dtype: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> torch.Tensor:
+    """``popsr.sr.cast``: x in another format, on any device.
+
+    Args:
+        x: tensor of floats.
+        dtype: a dtype of torch, or a name.
+        portable: by torch's own operations on integers, as tensors that are not on the CPU are always cast, with the
+            bits of the core. What is compiled for the CPU calls the core.
+        **options: as in :func:`add`.
+    Raises:
+        TypeError, ValueError: as ``popsr.sr.cast``.
+    """
+    form = _read_dtype("cast", dtype)
+    asked = read_flag("cast: portable", portable) and not torch.compiler.is_compiling()
+    if isinstance(x, torch.Tensor) and (asked or x.device.type != "cpu"):
+        return _cast_portable(x, form, **options)
+    return _apply("cast", (x,), None, form, **options)
+
+
+def _cast_portable(
+    x: torch.Tensor,
+    dtype: torch.dtype,
+    *,
+    key: Any = REQUIRED,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: int = 0,
+) -> torch.Tensor:
+    _check_key("cast", key)
+    return of_torch.cast(x, dtype, key, *read_rounding("cast", mode, overflow, offset))
 
 
 @public

@@ -1,0 +1,67 @@
+"""Casts in array operations, from the digits of a key to the bits of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from popsr._support.text.shown import shown
+from popsr.errors import DTypeError
+from popsr.sr._formats import FORMATS
+from popsr.sr._portable.arrays import Arrays
+from popsr.sr._portable.noise import numbers
+from popsr.sr._portable.rounding import grid_of, num_digits, round_bits
+from popsr.sr._types import Mode, Overflow
+
+__all__ = ["cast_bits", "is_narrower", "widened"]
+
+_GRIDS = {name: grid_of(form) for name, form in FORMATS.items()}
+
+
+def widened(op: str, source: str) -> str:
+    """The format whose bits are rounded: float32, to which formats of 8 and 16 bits are cast exactly, or float64.
+
+    Raises:
+        DTypeError: the source is no float format.
+    """
+    if source not in FORMATS:
+        raise DTypeError(
+            f"{op}: x has no float format, got {shown(source)}, expected one of {', '.join(FORMATS)}"
+        )
+    return "float64" if source == "float64" else "float32"
+
+
+def is_narrower(target: str, source: str) -> bool:
+    """True if values of float32 or float64 are rounded to the format; casts to others are exact."""
+    return FORMATS[target].itemsize < FORMATS[source].itemsize
+
+
+def cast_bits(
+    xp: Arrays,
+    bits: Any,
+    source: str,
+    target: str,
+    key: Sequence[Any],
+    *,
+    mode: Mode,
+    overflow: Overflow,
+    offset: int,
+) -> Any:
+    """Bits of values in a narrower format.
+
+    Args:
+        xp: the framework.
+        bits: of float32 ``[n]`` in int32, or of float64 in int64.
+        source: name of that format.
+        target: name of the other format.
+        key: its 8 digits of 16 bits, the lowest first.
+        mode: how to round.
+        overflow: what becomes of values that are too large.
+        offset: number of the first element.
+    Returns:
+        integers from 0, ``[n]``.
+    """
+    grids = _GRIDS[source], _GRIDS[target]
+    count = num_digits(*grids, mode)
+    us = numbers(xp, key, bits.shape[0], offset, count) if count else []
+    return round_bits(xp, bits, *grids, us, mode, overflow)
