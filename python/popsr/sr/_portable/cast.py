@@ -22,11 +22,11 @@ def widened(op: str, source: str) -> str:
     """The format whose bits are rounded: float32, to which formats of 8 and 16 bits are cast exactly, or float64.
 
     Raises:
-        DTypeError: the source is no float format.
+        DTypeError: the source is not a float format.
     """
     if source not in FORMATS:
         raise DTypeError(
-            f"{op}: x has no float format, got {shown(source)}, expected one of {', '.join(FORMATS)}"
+            f"{op}: x is not a float format, got {shown(source)}, expected one of {', '.join(FORMATS)}"
         )
     return "float64" if source == "float64" else "float32"
 
