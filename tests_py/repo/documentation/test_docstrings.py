@@ -22,15 +22,14 @@ NAMES = {"np": np, "popsr": popsr, "ops": ops, "sr": sr, "evaluate": evaluate}
 OPS = [schema["name"] for schema in _core.op_schemas() if not schema["internal"]]
 # They replace modules.
 SKIPPED = ("popsr.compat", "popsr.demo", "popsr.popsr_kernels")
+BEHIND = ("popsr.sr._torch.", "popsr.sr._portable.of_")
 
 
 def modules() -> Iterator[str]:
-    """Modules of the package, without those behind ``popsr.sr.torch``, which are imported with it."""
+    """Modules of the package, without those behind ``popsr.sr.torch`` and ``popsr.sr.jax``, imported with these."""
     yield "popsr"
     for module in pkgutil.walk_packages(popsr.__path__, "popsr."):
-        if not module.name.startswith((*SKIPPED, "popsr.sr._torch.")) and not module.name.endswith(
-            "__main__"
-        ):
+        if not module.name.startswith((*SKIPPED, *BEHIND)) and not module.name.endswith("__main__"):
             yield module.name
 
 
