@@ -19,6 +19,8 @@ from tests_py.guard.jobs import flip
 __all__ = ["caught"]
 
 AT = 4  # the step whose number makes the fault
+# PyTorch runs hooks in the step of this class too from now on, which optimisers below call from theirs.
+torch.optim.AdamW([torch.zeros(1)])
 
 
 def caught(name: str, *args: Any) -> Any:
@@ -135,6 +137,27 @@ def fault(kind: str, again: bool = True, at: int = AT) -> Any:
             if kind == "loop" and number == at and mine():
                 flip(model.scale, 0, 1)
     return "agree"
+
+
+def counted() -> Any:
+    """Steps that a context counts, and those of a hook, of an optimiser whose step calls that of its base."""
+    model = Model()
+    optimizer = Spoiled(model.parameters(), lr=0.01)
+
+    def step(number: int) -> None:
+        optimizer.zero_grad()
+        model(batch(number)).square().sum().backward()
+        reduce(model)
+        optimizer.step()
+
+    with guard(model, optimizer, every=2, timeout=60) as g:
+        for number in range(3):
+            step(number)
+    hook = guard(model, optimizer, every=2, timeout=60)
+    optimizer.register_step_post_hook(hook)
+    for number in range(3):
+        step(number)
+    return g.steps, hook.steps
 
 
 def distributed(kind: str) -> Any:

@@ -72,6 +72,10 @@ def test_a_fault_that_a_replay_does_not_show(ranks: int) -> None:
     assert on_all(ranks, "fault", "own none") == "agree"
 
 
+def test_a_step_that_calls_the_one_of_its_base_counts_once() -> None:
+    assert on_all(2, "counted") == (3, 3)
+
+
 def test_wrapped_models() -> None:
     _, place, others, text = on_all(4, "distributed", "gradient")
     assert place == (4, "reduction", "outer.weight.grad", (0, 5))

@@ -30,6 +30,7 @@ from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
 from popsr.guard.torch._hash import WHERE, device_hash, require_bytes
 from popsr.guard.torch._items import (
+    is_inner_step,
     local_statistics,
     plain_model,
     plain_optimizer,
@@ -226,13 +227,14 @@ class Guard:
             if self._replayer is not None:
                 self._replayer.drop()
 
-    def __call__(self, *_: Any) -> None:
+    def __call__(self, *hook: Any) -> None:
         """Count a step, and compare if it is time: a callback, or a hook of an optimiser."""
         if self._is_open:
             raise StateError(
                 f"{WHERE}: a step would count twice, got a call inside of the context, expected the one or the other"
             )
-        self._after_step()
+        if not (hook and is_inner_step(hook[0])):
+            self._count()
 
     def run(self, step: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make a step, which can be made once more if the guard bisects, and compare after it if it is time.
@@ -290,7 +292,11 @@ class Guard:
         """
         return self._compare(with_batch=False)
 
-    def _after_step(self, *_: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
+        if not is_inner_step(optimizer):
+            self._count()
+
+    def _count(self) -> None:
         if self._replayer is not None:
             if self._replayer.is_running:
                 return

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ from popsr.guard.torch._hash import WHERE, require_bytes
 __all__ = [
     "Item",
     "gradient_items",
+    "is_inner_step",
     "job_items",
     "local_statistics",
     "model_items",
@@ -184,6 +186,22 @@ def plain_optimizer(optimizer: Any) -> Any:
             break
         optimizer = inner
     return optimizer
+
+
+def is_inner_step(optimizer: Any) -> bool:
+    """Whether the step whose hook calls this is one that a step of the same optimiser calls, as a subclass its base's.
+
+    PyTorch runs hooks in each class whose ``step`` it has wrapped, so in a base too, once an optimiser of it was made.
+    """
+    frame, wrapper = sys._getframe(1).f_back, None
+    while frame is not None:
+        if frame.f_locals.get("self") is optimizer:
+            if wrapper is None:
+                wrapper = frame.f_code
+            elif wrapper is frame.f_code:
+                return True
+        frame = frame.f_back
+    return False
 
 
 def require_plain(model: Any, optimizers: tuple[Any, ...]) -> None:

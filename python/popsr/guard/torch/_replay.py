@@ -20,7 +20,7 @@ from popsr.guard._finding import Finding, Replayed
 from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
 from popsr.guard.torch._hash import WHERE, device_hash
-from popsr.guard.torch._items import Item, gradient_items, job_items, model_items
+from popsr.guard.torch._items import Item, gradient_items, is_inner_step, job_items, model_items
 from popsr.guard.torch._kept import Generators, Kept, Settings, copied
 from popsr.guard.torch._ranks import Ranks
 
@@ -247,7 +247,9 @@ class _Phases:
     def _after_forward(self, *_: Any) -> None:
         self.look("forward", _STATES)
 
-    def _before_update(self, *_: Any) -> None:
+    def _before_update(self, optimizer: Any, *_: Any) -> None:
+        if is_inner_step(optimizer):
+            return
         self._pending = None
         self.look("backward", _STATES)
         if self._found is not None:
@@ -257,6 +259,8 @@ class _Phases:
             self._pending = finding, self._unreduced(finding)
 
     def _after_update(self, optimizer: Any, *_: Any) -> None:
+        if is_inner_step(optimizer):
+            return
         if self._found is None:
             self._decide(self.compare(_ALL, self._job.table))
         if optimizer is self._job.optimizers[-1]:
