@@ -193,15 +193,13 @@ def is_inner_step(optimizer: Any) -> bool:
 
     PyTorch runs hooks in each class whose ``step`` it has wrapped, so in a base too, once an optimiser of it was made.
     """
-    frame, wrapper = sys._getframe(1).f_back, None
+    code = getattr(type(optimizer).step, "__code__", None)  # one for all wrappers
+    frame, steps = sys._getframe(1).f_back, 0
     while frame is not None:
-        if frame.f_locals.get("self") is optimizer:
-            if wrapper is None:
-                wrapper = frame.f_code
-            elif wrapper is frame.f_code:
-                return True
+        # Frames of others are not looked into: that would keep their values alive.
+        steps += frame.f_code is code and frame.f_locals.get("self") is optimizer
         frame = frame.f_back
-    return False
+    return steps > 1
 
 
 def require_plain(model: Any, optimizers: tuple[Any, ...]) -> None:

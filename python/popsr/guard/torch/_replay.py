@@ -19,7 +19,7 @@ from popsr.errors import ArgumentTypeError, Error
 from popsr.guard._finding import Finding, Replayed
 from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
-from popsr.guard.torch._hash import WHERE, device_hash
+from popsr.guard.torch._hash import WHERE, device_hash, require_bytes
 from popsr.guard.torch._items import Item, gradient_items, is_inner_step, job_items, model_items
 from popsr.guard.torch._kept import Generators, Kept, Settings, copied
 from popsr.guard.torch._ranks import Ranks
@@ -325,10 +325,8 @@ def _belongs(name: str, owner: str) -> bool:
 
 
 def _hash(value: Any) -> int:
-    torch = framework(WHERE, "torch")
-    with torch.no_grad():
-        local = value.detach()
-        return int(device_hash(local.to_local() if hasattr(local, "to_local") else local))
+    with framework(WHERE, "torch").no_grad():
+        return int(device_hash(require_bytes("a value", value)))
 
 
 def _hashes(job: Job) -> dict[str, tuple[int, str]]:
