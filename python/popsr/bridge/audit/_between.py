@@ -17,7 +17,6 @@ from popsr.bridge.audit._findings import JOBS, AuditReport
 from popsr.bridge.audit._held import Held
 from popsr.bridge.audit._layouts import name_facts
 from popsr.bridge.audit._places import files_of
-from popsr.bridge.audit._readers import hold
 from popsr.bridge.audit._whole import assemble, check_cuts
 from popsr.errors import FileError
 
@@ -94,7 +93,7 @@ class _Comparison:
             step = name_facts(name).step
             self._collected.begin(step)
             paths = a[name], b[name]
-            found = [self._collected.read("", each, partial(hold, WHERE, each)) for each in paths]
+            found = [self._collected.read("", each) for each in paths]
             if found[0] is not None and found[1] is not None:
                 at = f"{shown_name(name)}: " if name else ""
                 self._compare(step, at, _shown(paths), found[0].tensors, found[1].tensors)
@@ -115,7 +114,7 @@ class _Comparison:
                 assemble(
                     WHERE,
                     each[step],
-                    lambda path: self._collected.read("", path, partial(hold, WHERE, path)),
+                    partial(self._collected.read, ""),
                     self._collected.damage,
                 )
                 for each in steps

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from pathlib import Path
 
 from popsr._support.host.files import shown_path
@@ -11,6 +10,7 @@ from popsr._support.host.rank_groups import RankGroups
 from popsr.bridge.audit._differences import drift_of
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._held import Array, Contents, Held, add_counts
+from popsr.bridge.audit._readers import hold
 from popsr.errors import CheckpointError, Error, FileError, UnsupportedError
 
 __all__ = ["WHERE", "Collected"]
@@ -53,10 +53,10 @@ class Collected:
         self._first_error = self._first_error or error
         self._damaged[str(error).removeprefix(f"{WHERE}: ")] = None
 
-    def read(self, at: str, path: Path, make: Callable[[], Contents]) -> Contents | None:
+    def read(self, at: str, path: Path) -> Contents | None:
         """Contents of a file; None of one that is damaged."""
         try:
-            found = make()
+            found = hold(WHERE, path)
         except _DAMAGE as error:
             self.damage(error)
             return None

@@ -17,8 +17,7 @@ from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Held
 from popsr.bridge.audit._mesh import Mesh
 from popsr.bridge.audit._places import Place, families_of, find_places, refusal
-from popsr.bridge.audit._rank_groups import Present, absent_ranks
-from popsr.bridge.audit._readers import hold
+from popsr.bridge.audit._rank_groups import NO_PAIR, Present, absent_ranks, has_pair
 from popsr.bridge.audit._whole import assemble
 from popsr.errors import AttributeValueError, CheckpointError
 
@@ -126,7 +125,7 @@ class _Job:
         mine: dict[str, Held] = {}
         is_broken = False
         for place in places:
-            found = self._findings.read(at, place.path, partial(hold, WHERE, place.path))
+            found = self._findings.read(at, place.path)
             if found is None:
                 is_broken = True
                 continue
@@ -148,7 +147,7 @@ class _Job:
         whole = assemble(
             WHERE,
             [each.path for each in places],
-            lambda path: self._findings.read(at, path, partial(hold, WHERE, path)),
+            partial(self._findings.read, at),
             self._findings.damage,
         )
         return whole.tensors, whole.is_damaged
@@ -173,7 +172,7 @@ class _Job:
                 f"{at}rank {lacking} lacks {shown_name(name)}, which others of its group have"
             )
         self._findings.nbytes += sum(each.nbytes for each in tensors.values())
-        self._is_compared |= any(len(each) > 1 for each in declared.among(sorted(tensors)).values())
+        self._is_compared = self._is_compared or has_pair(declared, tensors)
         found = self._findings.drift(step, name, declared, tensors)
         if found is not None:
             places = (self._mesh.text(found.ranks[0]), self._mesh.text(found.ranks[1]))
@@ -182,6 +181,4 @@ class _Job:
     def finish(self, name: str) -> None:
         """Note that no two ranks were compared."""
         if not self._is_compared:
-            self._findings.note(
-                f"nothing of {name} was compared, expected two ranks or more of a group that have a value"
-            )
+            self._findings.note(f"nothing of {name} was compared, {NO_PAIR}")

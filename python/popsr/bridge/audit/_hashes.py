@@ -22,7 +22,7 @@ from popsr._support.text.shown import shown
 from popsr.bridge.audit._findings import AuditReport, Drift
 from popsr.bridge.audit._groups import DeclaredGroups
 from popsr.bridge.audit._held import Array
-from popsr.bridge.audit._rank_groups import Present, absent_ranks, read_ranks
+from popsr.bridge.audit._rank_groups import NO_PAIR, Present, absent_ranks, has_pair, read_ranks
 from popsr.errors import ArgumentTypeError, CheckpointError
 from popsr.io._torch.read import array_of_tensor
 
@@ -141,12 +141,12 @@ def _compare(
                 notes[
                     f"step {step}: rank {lacking} lacks {shown_name(name)}, which others of its group have"
                 ] = None
-            is_compared |= any(len(each) > 1 for each in groups.among(held).values())
+            is_compared = is_compared or has_pair(groups, held)
             found = _drift(step, name, groups, held)
             if found is not None:
                 drifts.append(found)
     if not is_compared:
-        notes["nothing was compared, expected two ranks or more of a group that have a value"] = None
+        notes[f"nothing was compared, {NO_PAIR}"] = None
     return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts), tuple(notes))
 
 

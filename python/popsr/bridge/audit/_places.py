@@ -121,9 +121,8 @@ def files_of(where: str, folder: Path) -> list[Path]:
             )
         found = sorted(each for each in folder.rglob("*") if _is_checkpoint(each) and each.is_file())
     complete = {each.parent for each in found if is_metadata(each)}
-    lone: dict[
-        Path, Path
-    ] = {}  # of each folder without metadata, which are written last, one file that says so
+    # Metadata are written last: one file of each folder without any says so.
+    lone: dict[Path, Path] = {}
     for each in found:
         if each.suffix == RANGES and each.parent not in complete:
             lone.setdefault(each.parent, each)

@@ -11,7 +11,10 @@ from popsr._support.host.arguments import read_int
 from popsr._support.host.rank_groups import RankGroups
 from popsr.errors import CheckpointError
 
-__all__ = ["Present", "absent_ranks", "read_ranks"]
+__all__ = ["NO_PAIR", "Present", "absent_ranks", "has_pair", "read_ranks"]
+
+NO_PAIR = "expected two ranks or more of a group that have a value"
+"""Words for a job of which nothing was compared."""
 
 _SHOWN_ABSENT = 8
 
@@ -42,6 +45,11 @@ def absent_ranks(ranks: int, present: Mapping[int, object] | set[int]) -> str:
         return ""
     absent = list(itertools.islice((r for r in range(ranks) if r not in present), _SHOWN_ABSENT + 1))
     return ", ".join(map(str, absent[:_SHOWN_ABSENT])) + (" ..." if len(absent) > _SHOWN_ABSENT else "")
+
+
+def has_pair(declared: RankGroups, held: Mapping[int, object]) -> bool:
+    """True if two ranks of a group have a value, so that it is compared."""
+    return any(len(members) > 1 for members in declared.among(held).values())
 
 
 class Present:
