@@ -129,8 +129,17 @@ def test_torch_rows_under_vmap_are_parts_of_one_array_and_gradients_go_straight_
     assert torch.equal(x.grad, torch.full_like(x, 3))
 
 
+@pytest.mark.parametrize("portable", [False, True])
+def test_torch_refuses_a_key_of_each_row(torch: Any, st: Any, portable: bool) -> None:
+    """Rows would have had the numbers of parts of the keys in the portable form."""
+    keys = torch.stack([st.key_tensor(KEY), st.key_tensor(KEY.at(1))])
+    cast = torch.func.vmap(lambda row, key: st.cast(row, "bfloat16", key=key, portable=portable))
+    with pytest.raises(errors.Error, match="key is"):
+        cast(torch.randn(2, 5), keys)
+
+
 def test_torch_keys_on_devices_are_those_of_the_core(torch: Any, st: Any) -> None:
-    """By the operations that a key on a device is derived by, here on the CPU."""
+    """Operations that derive a key on a device are run on the CPU here."""
     from popsr.sr._portable.of_torch import derived
 
     key = st.key_tensor(KEY)

@@ -30,7 +30,7 @@ class Arrays(Protocol):
         """``x`` where the condition holds, else ``y``; each an array or a number."""
 
     def interleave(self, columns: Sequence[Any]) -> Any:
-        """Of ``k`` arrays ``[n]`` the array ``[n * k]`` that has their first elements first."""
+        """An array ``[n * k]`` of ``k`` arrays ``[n]``: their first elements, then their second ones, and so on."""
 
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after ``step(state, input)`` for each of the inputs; states are lists of arrays."""

@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
+from popsr.errors import UnsupportedError
 from popsr.sr._portable.cast import cast_bits, is_narrower, widened
 from popsr.sr._portable.noise import INTEGER, STEP, derive, fold_text
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["cast", "derived"]
+__all__ = ["cast", "derived", "require_one_key"]
 
 # Integers of a size in bytes that every device has.
 _INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -84,6 +85,16 @@ def derived(key: torch.Tensor, data: int | str | torch.Tensor, step: bool) -> to
     return torch.stack(words)
 
 
+def require_one_key(op: str, mapped_axis: int | None) -> None:
+    """Refuse a key of each row under ``vmap``.
+
+    Raises:
+        UnsupportedError: the key has a mapped axis.
+    """
+    if mapped_axis is not None:
+        raise UnsupportedError(f"{op}: key is mapped by vmap, expected one key for all rows")
+
+
 def cast(
     x: torch.Tensor, dtype: torch.dtype, key: torch.Tensor, mode: Mode, overflow: Overflow, offset: int
 ) -> torch.Tensor:
@@ -136,6 +147,7 @@ class _Cast(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  # An
     @staticmethod
     def vmap(_info: Any, in_dims: Any, x: torch.Tensor, *rest: Any) -> Any:
         """The mapped axis is the first one of the array that is rounded."""
+        require_one_key("cast", in_dims[2])
         return cast(x.movedim(in_dims[0], 0), *rest), 0
 
 

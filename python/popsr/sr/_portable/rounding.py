@@ -25,7 +25,6 @@ class Grid(NamedTuple):
 
     Attributes:
         fraction_bits: of a code.
-        bias: of exponents.
         quantum: exponent of the least subnormal.
         sign: bit of the sign.
         most: code of the largest finite number.
@@ -35,7 +34,6 @@ class Grid(NamedTuple):
     """
 
     fraction_bits: int
-    bias: int
     quantum: int
     sign: int
     most: int
@@ -48,15 +46,12 @@ def grid_of(form: Format) -> Grid:
     """Grid of a format, as ml_dtypes publishes it."""
     info = finfo(form.numpy)  # type: ignore[no-untyped-call, unused-ignore]
     sign = 1 << (8 * form.itemsize - 1)
-    bias = 1 - int(info.minexp)
     most, infinity, nan, zero = (
         int(np.array(value).astype(form.numpy).view(form.raw)) for value in (info.max, np.inf, np.nan, -0.0)
     )
     has_infinity = bool(np.isinf(np.array(np.inf).astype(form.numpy)))
-    quantum = 1 - bias - int(info.nmant)
-    return Grid(
-        int(info.nmant), bias, quantum, sign, most, infinity if has_infinity else None, nan, zero == sign
-    )
+    quantum = int(info.minexp) - int(info.nmant)
+    return Grid(int(info.nmant), quantum, sign, most, infinity if has_infinity else None, nan, zero == sign)
 
 
 def num_digits(source: Grid, target: Grid, mode: Mode) -> int:

@@ -10,7 +10,7 @@ import torch
 from popsr._support.host.arguments import is_a, read_flag, read_number
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import type_name
-from popsr.errors import ArgumentTypeError, UnsupportedError
+from popsr.errors import ArgumentTypeError
 from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, Key, _key, read_rounding
@@ -168,8 +168,7 @@ def _map(
     *rest: Any,
 ) -> Any:
     """The mapped axis is the first one of the array that is rounded."""
-    if in_dims[5] is not None:
-        raise UnsupportedError(f"{op}: key is mapped by vmap, expected one key for all rows")
+    of_torch.require_one_key(op, in_dims[5])
     moved = [_in_front(each, dim) for each, dim in zip((x, y, z), in_dims[1:4], strict=True)]
     return _apply_op(op, *moved, alpha, key, dtype, [axis + 1 for axis in axes], *rest), 0
 
