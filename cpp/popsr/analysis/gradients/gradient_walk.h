@@ -36,6 +36,7 @@ struct WalkedOp {
 class GradientWalk {
  public:
   using ShareId = GradientFlow::ShareId;
+  using Tensors = std::span<const TensorId>;
 
   GradientWalk(GradientFlow& flow, ContextId context, const std::vector<ShareId>& inputs);
   GradientFlow::Result run();
@@ -46,8 +47,8 @@ class GradientWalk {
   void start(const std::vector<ShareId>& inputs);
   void step_until(std::uint32_t end);
   void step(const WalkedOp& op, std::span<const PartitionId> facts);
-  void step(const WalkedOp& op, std::span<const TensorId> inputs, std::span<const TensorId> outputs,
-            std::span<const PartitionId> facts, const ShareTraits& traits);
+  void step(const WalkedOp& op, Tensors inputs, Tensors outputs, std::span<const PartitionId> facts,
+            const ShareTraits& traits);
   void step_graphs(const Op& op);
   void step_call(const Op& op, const FactView& facts);
   void step_repeat(const Op& op, const FactView& facts);
@@ -59,7 +60,6 @@ class GradientWalk {
   void write_results(const Op& op, const std::vector<ShareId>& shares, const GradientGraph* made);
   void write_facts(const Op& op, const FactView& facts);
 
-  using Tensors = std::span<const TensorId>;
   /// Share of the outputs of an op that runs no graphs; kPlain if it takes no gradient.
   ShareId transfer(const WalkedOp& op, Tensors inputs, const ShareTraits& traits);
   ShareId transfer_collective(const WalkedOp& op, TensorId input);

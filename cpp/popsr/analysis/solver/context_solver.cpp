@@ -29,42 +29,37 @@ Context at_entry(const PartitionAnalysis& analysis, GraphId graph, const Context
 class OpFetcher {
  public:
   OpFetcher(const Ir& ir, const FlatSchedule& schedule, std::size_t first) : ir_(ir), schedule_(schedule) {
-    object_ = list_ = next(first);
-    for (std::size_t i = 0; i < kObjects; ++i) fetch_op();
-    for (std::size_t i = 0; i < kLists; ++i) fetch_lists();
+    op_ = lists_ = next(first);
+    for (std::size_t i = 0; i < kOpsAhead; ++i) fetch_next_op();
+    for (std::size_t i = 0; i < kListsAhead; ++i) fetch_next_lists();
   }
 
   /// Called before each such op.
   void advance() {
-    fetch_op();
-    fetch_lists();
+    fetch_next_op();
+    fetch_next_lists();
   }
 
  private:
-  static constexpr std::size_t kObjects = 24, kLists = 12;  // ops ahead
-
   /// Position of the first such op from that one on.
   std::size_t next(std::size_t at) const {
     while (at < schedule_.size() && schedule_[at].meets) ++at;
     return at;
   }
-  void fetch_op() {
-    if (object_ >= schedule_.size()) return;
-    fetch_object(ir_.op(schedule_[object_].id));
-    object_ = next(object_ + 1);
+  void fetch_next_op() {
+    if (op_ >= schedule_.size()) return;
+    fetch_object(ir_.op(schedule_[op_].id));
+    op_ = next(op_ + 1);
   }
-  void fetch_lists() {
-    if (list_ >= schedule_.size()) return;
-    const Op& op = ir_.op(schedule_[list_].id);
-    __builtin_prefetch(op.inputs.data());
-    __builtin_prefetch(op.outputs.data());
-    if (op.def->replicas.collective != Collective::kNone) __builtin_prefetch(op.attrs.data());
-    list_ = next(list_ + 1);
+  void fetch_next_lists() {
+    if (lists_ >= schedule_.size()) return;
+    fetch_lists(ir_.op(schedule_[lists_].id));
+    lists_ = next(lists_ + 1);
   }
 
   const Ir& ir_;
   const FlatSchedule& schedule_;
-  std::size_t object_ = 0, list_ = 0;  ///< Positions whose op, and whose lists, are fetched next.
+  std::size_t op_ = 0, lists_ = 0;  ///< Positions whose op, and whose lists, are fetched next.
 };
 
 }  // namespace

@@ -17,15 +17,21 @@ void fetch_object(const T& object) {
   for (std::size_t at = 0; at < sizeof(T); at += kLine) __builtin_prefetch(bytes + at);
 }
 
-/// Prefetches ops that follow position `at` of a schedule.
-inline void fetch_ahead(const Ir& ir, const std::vector<OpId>& ops, std::size_t at) {
-  constexpr std::size_t kObjects = 24, kLists = 12;  // ops ahead
-  if (at + kObjects >= ops.size()) return;
-  fetch_object(ir.op(ops[at + kObjects]));
-  const Op& op = ir.op(ops[at + kLists]);
+/// Distances of prefetches in ops: an op is fetched first, and its lists once it is there.
+inline constexpr std::size_t kOpsAhead = 24, kListsAhead = 12;
+
+/// Prefetches the lists of an op.
+inline void fetch_lists(const Op& op) {
   __builtin_prefetch(op.inputs.data());
   __builtin_prefetch(op.outputs.data());
   if (op.def->replicas.collective != Collective::kNone) __builtin_prefetch(op.attrs.data());
+}
+
+/// Prefetches ops that follow position `at` of a schedule.
+inline void fetch_ahead(const Ir& ir, const std::vector<OpId>& ops, std::size_t at) {
+  if (at + kOpsAhead >= ops.size()) return;
+  fetch_object(ir.op(ops[at + kOpsAhead]));
+  fetch_lists(ir.op(ops[at + kListsAhead]));
 }
 
 }  // namespace popsr

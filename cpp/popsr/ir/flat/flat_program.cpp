@@ -39,7 +39,6 @@ void FlatProgram::grow(std::span<const GraphId> graphs) noexcept {
       if (graph.index() >= ir_.num_graphs()) continue;  // undone
       Kept& kept = kept_of(graph);
       const bool fresh = kept.epoch == kNever && kept.schedule.size() == 0;
-      if (fresh) kept.schedule = {};
       if (fresh || is_prefix(kept)) update(kept, graph);
     }
   } catch (...) {
