@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 import pytest
 
 pytest.importorskip("torch")
 
+import torch  # isort: skip
+
+from popsr.guard.torch._items import is_inner_step  # isort: skip
 from tests_py.bridge.torch import gloo  # isort: skip
 from tests_py.guard import replays  # isort: skip
 
@@ -70,6 +74,21 @@ def test_a_fault_that_a_replay_does_not_show(ranks: int) -> None:
     assert on_all(ranks, "fault", "loop")[1:3] == ((None, "", None, None), (1,))
     assert on_all(ranks, "fault", "none") == "agree"
     assert on_all(ranks, "fault", "own none") == "agree"
+
+
+def test_a_hook_keeps_no_value_of_the_loop_alive() -> None:
+    """Python keeps the local values of a frame that is asked for them."""
+    optimizer = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimizer.register_step_post_hook(lambda each, *_: is_inner_step(each))
+
+    def loop() -> bool:
+        batch = torch.ones(3)
+        seen = weakref.ref(batch)
+        optimizer.step()
+        del batch
+        return seen() is None
+
+    assert loop()
 
 
 def test_a_step_that_calls_the_one_of_its_base_counts_once() -> None:
