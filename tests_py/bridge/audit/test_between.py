@@ -16,7 +16,6 @@ from popsr import errors
 from popsr.__main__ import main
 from popsr.bridge.audit import audit, between
 from popsr.bridge.audit._collected import Collected
-from popsr.bridge.audit._readers import hold
 from popsr.bridge.audit._whole import assemble
 from tests_py import ROOT
 from tests_py.support.unchecked import unchecked
@@ -125,9 +124,7 @@ def joined(folder: Path) -> State:
     """The assembled state, as tensors' bytes by name."""
     collected = Collected()
     files = sorted(each for each in folder.rglob("*.pt"))
-    found = assemble(
-        "audit", files, lambda path: collected.read("", path, lambda: hold("audit", path)), collected.damage
-    )
+    found = assemble("audit", files, lambda path: collected.read("", path), collected.damage)
     return {name: (each.shape, each.read().tobytes()) for name, each in found.tensors.items()}
 
 
