@@ -155,10 +155,6 @@ def test_wrong_calls(tmp_path: Path) -> None:
     with session.trace(tmp_path / "a.json"):
         with pytest.raises(errors.SessionError, match=r"^trace: the session is watched already, got a trace"):
             session.trace(tmp_path / "b.json")
-        with pytest.raises(
-            errors.SessionError, match=r"^record: the session is watched already, got a trace"
-        ):
-            popsr.record(session, tmp_path / "b.rec")
     with pytest.raises(errors.FileError, match=r"^trace: cannot write"):
         session.trace(tmp_path / "no" / "a.json")
     with pytest.raises(errors.ArgumentTypeError, match=r"^trace"):

@@ -60,7 +60,7 @@ class Profile(Summarised):
 
     Attributes:
         runs: number of runs that ended.
-        seconds: time of all runs in the core, with what lies between instructions.
+        seconds: time of all runs in the core, with what lies between instructions, without the work of recordings.
         instructions: a row for each instruction that was executed, in the order of the plan.
     """
 

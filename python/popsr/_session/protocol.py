@@ -52,7 +52,7 @@ class SessionAccess:
         variables: the variables that the program had when it was compiled, in the order in which they were made.
         options: of the session.
         lock: for threads that share the session.
-        watcher: "record" or "trace" while the session is recorded or traced.
+        watchers: "record" while the session is recorded, and "trace" while it is traced.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class SessionAccess:
         self.variables: Mapping[Variable, None] = state.variables
         self.options = options
         self.lock: threading.RLock = state.lock
-        self.watcher: str | None = None
+        self.watchers: set[str] = set()
 
     @property
     def streams(self) -> list[StreamPlan]:
@@ -103,17 +103,20 @@ class SessionAccess:
         """
         self._state.require_idle(where)
 
-    def require_unwatched(self, where: str) -> None:
-        """Refuse a second recording or trace at once.
+    def add_watcher(self, where: str) -> None:
+        """Note that a recording or a trace begins, and refuse a second one of its kind.
 
+        Args:
+            where: the call, which is its kind.
         Raises:
             SessionError: there is one.
         """
-        if self.watcher is not None:
+        if where in self.watchers:
             raise SessionError(
-                f"{where}: the session is watched already, got a {self.watcher} in progress, "
+                f"{where}: the session is watched already, got a {where} in progress, "
                 "expected a call after its end"
             )
+        self.watchers.add(where)
 
     def require_own(self, where: str, tensor: Tensor) -> None:
         """Refuse tensors of other programs, and variables that are newer than the session.

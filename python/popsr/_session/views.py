@@ -182,13 +182,18 @@ class SessionViews(Summarised):
             with session.trace("run.json.gz"):
                 session.run(inputs)
 
+        A recording of ``popsr.record`` may be in progress, too, and begin and end before or after. No time has its work
+        in it: the trace's clock stands still meanwhile. Of several ranks each has a clock of its own, which falls
+        behind by the time that its rank's recording takes, and an exchange still waits for ranks that record.
+
         Args:
             path: a file, which is replaced; compressed where it ends in ``.gz``. All ranks make this call, and end the
                 trace; rank 0 writes the file.
         Raises:
             TypeError: ``path`` is not a path.
-            SessionError: the session is running, or is recorded or traced already.
+            SessionError: the session is running, or is traced already.
             FileError: the file cannot be written.
+            RankError: ranks make other calls, or differ in whether they record.
         """
         trace: Trace = call("_tools", "Session.trace", self, path)
         return trace

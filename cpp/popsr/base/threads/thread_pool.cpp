@@ -139,10 +139,10 @@ struct ThreadPool::State {
   }
 
   void time_part(int index) {
-    const std::int64_t begin = PartTimes::now();
+    const std::int64_t begin = times->clock();
     run_part(index);
     std::vector<PartTimes::Span>& spans = times->threads[static_cast<std::size_t>(index)];
-    if (spans.size() < times->limit) spans.push_back({begin, PartTimes::now()});
+    if (spans.size() < times->limit) spans.push_back({begin, times->clock()});
   }
 
   /// The caller's part of a job, and those that no worker has begun by then.
@@ -180,8 +180,8 @@ struct ThreadPool::State {
   }
 };
 
-std::int64_t PartTimes::now() {
-  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+std::int64_t PartTimes::clock() const {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count() - left_out;
 }
 
 ThreadPool::ThreadPool(int threads) : threads_(threads) {

@@ -15,11 +15,13 @@ namespace popsr {
 /// thread.
 struct PartTimes {
   struct Span {
-    std::int64_t begin = 0, end = 0;  ///< Begin and end in nanoseconds of the steady clock.
+    std::int64_t begin = 0, end = 0;  ///< Begin and end in nanoseconds of clock().
   };
   explicit PartTimes(std::size_t most) : limit(most) {}
-  static std::int64_t now();
+  /// Nanoseconds of the steady clock without those that are left out.
+  std::int64_t clock() const;
   std::size_t limit;
+  std::int64_t left_out = 0;  ///< Changed by the caller only, while no part is in progress.
   /// Spans by thread; the caller's list is the first, and empty.
   std::vector<std::vector<Span>> threads = {};
 };

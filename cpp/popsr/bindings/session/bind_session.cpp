@@ -419,7 +419,8 @@ void bind_session(py::module_& m) {
           [](SessionHandle& self, std::size_t limit) { self.observation().trace(self.session(), limit); },
           py::arg("limit"))
       .def("trace_events", [](SessionHandle& self) { return self.observation().events(); })
-      .def("end_observation", [](SessionHandle& self) { self.observation().end(self.session()); })
+      .def("end_recording", [](SessionHandle& self) { self.observation().end_recording(self.session()); })
+      .def("end_trace", [](SessionHandle& self) { self.observation().end_trace(self.session()); })
       .def("stats", &stats_of)
       .def("memory", &memory_of)
       .def("memory_timeline", &memory_timeline_of)

@@ -1,6 +1,7 @@
 #include "popsr/bindings/session/observe.h"
 
 #include <string_view>
+#include <utility>
 
 #include "popsr/base/error.h"
 #include "popsr/bindings/gil.h"
@@ -17,22 +18,28 @@ py::bytes bytes_of_items(const std::vector<Item>& items) {
 }  // namespace
 
 void Observation::record(Session& session, const py::object& sink) {
-  recorder_ = std::make_unique<Recorder>([sink](std::string_view piece) {
+  auto recorder = std::make_unique<Recorder>([sink](std::string_view piece) {
     const WithGil gil;
     const kernels::FloatEnvironment environment;  // Python code may change it
     call_python(sink, py::make_tuple(py::bytes(piece.data(), piece.size())));
   });
-  session.observe(recorder_.get());
+  session.record(recorder.get());
+  recorder_ = std::move(recorder);
+}
+
+void Observation::end_recording(Session& session) {
+  session.record(nullptr);
+  recorder_.reset();
 }
 
 void Observation::trace(Session& session, std::size_t limit) {
-  tracer_ = std::make_unique<Tracer>(limit);
-  session.observe(tracer_.get(), &tracer_->parts());
+  auto tracer = std::make_unique<Tracer>(limit);
+  session.trace(tracer.get());
+  tracer_ = std::move(tracer);
 }
 
-void Observation::end(Session& session) {
-  session.observe(nullptr);
-  recorder_.reset();
+void Observation::end_trace(Session& session) {
+  session.trace(nullptr);
   tracer_.reset();
 }
 

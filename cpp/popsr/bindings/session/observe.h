@@ -21,14 +21,15 @@ using TracedInstruction =
 /// Interval of a trace: begin and end in nanoseconds, instructions, nanoseconds in them, bytes.
 using CountedInterval = std::tuple<std::int64_t, std::int64_t, std::uint64_t, std::uint64_t, std::uint64_t>;
 
-/// Recording or trace of a session.
+/// Recording and trace of a session, each of which may be there or not.
 class Observation {
  public:
   /// Starts a recording; `sink` is called with its bytes, piece by piece.
   void record(Session& session, const py::object& sink);
+  void end_recording(Session& session);
   /// Starts a trace that keeps at most `limit` events.
   void trace(Session& session, std::size_t limit);
-  void end(Session& session);
+  void end_trace(Session& session);
 
   /// Results of the trace: TraceEvents, as bytes; instructions; intervals; PartTimes::Spans of each thread,
   /// as bytes.

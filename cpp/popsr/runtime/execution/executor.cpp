@@ -15,7 +15,7 @@
 #include "popsr/kernels/float_env.h"
 #include "popsr/kernels/loader.h"
 #include "popsr/kernels/noise.h"
-#include "popsr/runtime/observe/run_observer.h"
+#include "popsr/runtime/observe/run_observers.h"
 
 namespace popsr {
 namespace {
@@ -119,7 +119,7 @@ void Executor::raise_stopped() const {
 
 void Executor::run(std::vector<Instruction>& instructions) {
   const Instruction* current = nullptr;
-  const bool is_watched = profile_ || observer_ != nullptr;
+  const bool is_watched = profile_ || observers_ != nullptr;
   try {
     for (Instruction& instruction : instructions) {
       current = &instruction;
@@ -144,9 +144,9 @@ void Executor::run_one(Instruction& instruction) {
 }
 
 void Executor::run_watched(Instruction& instruction) {
-  if (observer_ != nullptr) observer_->instruction_begins(instruction);
+  if (observers_ != nullptr) observers_->instruction_begins(instruction);
   profile_ ? run_timed(instruction) : run_one(instruction);
-  if (observer_ != nullptr) observer_->instruction_ends(instruction);
+  if (observers_ != nullptr) observers_->instruction_ends(instruction);
 }
 
 void Executor::run_timed(Instruction& instruction) {
@@ -155,9 +155,13 @@ void Executor::run_timed(Instruction& instruction) {
       std::holds_alternative<Conditional>(instruction.work)) {
     return run_one(instruction);
   }
-  const auto start = std::chrono::steady_clock::now();
+  const auto clock = [this] {
+    const auto now = std::chrono::steady_clock::now();
+    return observers_ == nullptr ? now : now - observers_->recording();
+  };
+  const auto start = clock();
   run_one(instruction);
-  instruction.counts.time += std::chrono::steady_clock::now() - start;
+  instruction.counts.time += clock() - start;
 }
 
 void Executor::run_masked(std::vector<Instruction>& branch, const Op& conditional,
@@ -179,7 +183,7 @@ void Executor::finish(Instruction& instruction) {
     }
   }
   copy_blocks(instruction.copies, active(), pool_);
-  if (observer_ != nullptr) observer_->outputs_ready(instruction, active(), iterations_, pool_);
+  if (observers_ != nullptr) observers_->outputs_ready(instruction, active(), iterations_, pool_);
   ++instruction.counts.executions;
   instruction.counts.blocks += static_cast<std::uint64_t>(active_blocks(instruction, active()));
   if (checks.finite) {
@@ -194,7 +198,7 @@ void Executor::finish(Instruction& instruction) {
 
 void Executor::start_iteration(PathId path, PathId end, std::uint64_t i) {
   iterations_[path] = i;
-  if (observer_ != nullptr) observer_->iteration_begins(path, i);
+  if (observers_ != nullptr) observers_->iteration_begins(path, i);
   derive_paths(path, end);
 }
 

@@ -21,7 +21,7 @@
 
 namespace popsr {
 
-class RunObserver;
+class RunObservers;
 
 class Executor {
  public:
@@ -34,8 +34,8 @@ class Executor {
   /// the run; once `stops` stops it, it ends between two instructions, with a StoppedError.
   void run(std::uint64_t seed, std::uint64_t step, HostIo& io, const RunStops& stops, std::uint64_t number,
            RunWatcher* watcher = nullptr);
-  /// Registers `observer` for the instructions of further runs; null removes it.
-  void observe(RunObserver* observer) { observer_ = observer; }
+  /// Registers `observers` for the instructions of further runs; null if there are none.
+  void observe(RunObservers* observers) { observers_ = observers; }
   /// Iterations (Plan::iterations) that the last or current run has completed.
   std::int64_t iterated() const { return iterated_; }
   /// Text such as "stopped after 3 of 10 iterations", of the last run.
@@ -106,7 +106,7 @@ class Executor {
   RankLink* link_;
   Sampler check_;
   bool profile_;
-  RunObserver* observer_ = nullptr;
+  RunObservers* observers_ = nullptr;
   ClaimRanks claim_ranks_;
   IdVector<PathId, kernels::NoiseKey> path_keys_;
   IdVector<PathId, std::uint64_t> iterations_;  ///< Current iteration, by path node of a loop iteration.

@@ -10,19 +10,21 @@
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/runtime/observe/run_observer.h"
+#include "popsr/runtime/observe/observed_run.h"
 
 namespace popsr {
 
-class Recorder final : public RunObserver {
+class Recorder {
  public:
   /// Makes a recorder; `sink` receives the stream piece by piece, during runs and at their ends.
   explicit Recorder(std::function<void(std::string_view)> sink) : sink_(std::move(sink)) {}
 
-  void run_begins(const ObservedRun& run) override;
-  void run_ends() override;
+  // Callbacks of RunObservers.
+
+  void run_begins(const ObservedRun& run);
+  void run_ends();
   void outputs_ready(const Instruction& instruction, ActiveReplicas active,
-                     const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool) override;
+                     const IdVector<PathId, std::uint64_t>& iterations, ThreadPool& pool);
 
  private:
   struct Output {

@@ -21,11 +21,11 @@ void Tracer::run_begins(const ObservedRun& run) {
   open_.clear();
   open_.push_back(events_.size() < limit_ ? events_.size() : kCounted);
   if (open_.back() != kCounted)
-    events_.push_back({PartTimes::now(), 0, TraceEvent::kRun, static_cast<std::uint32_t>(run.step)});
+    events_.push_back({parts_.clock(), 0, TraceEvent::kRun, static_cast<std::uint32_t>(run.step)});
 }
 
 void Tracer::run_ends() {
-  const std::int64_t end = PartTimes::now();
+  const std::int64_t end = parts_.clock();
   for (; !open_.empty(); open_.pop_back()) {  // more than the run's own when it ended in an error
     if (open_.back() != kCounted && open_.back() < events_.size()) events_[open_.back()].end = end;
   }
@@ -52,7 +52,7 @@ void Tracer::instruction_begins(const Instruction& instruction) {
   const std::uint32_t slot = slot_of(instruction);
   const bool keeps = events_.size() < limit_;
   open_.push_back(keeps ? events_.size() : kCounted);
-  const std::int64_t begin = PartTimes::now();
+  const std::int64_t begin = parts_.clock();
   if (keeps) {
     events_.push_back({begin, 0, slot, 0});
   } else if (!has_body(instruction)) {
@@ -61,7 +61,7 @@ void Tracer::instruction_begins(const Instruction& instruction) {
 }
 
 void Tracer::instruction_ends(const Instruction& instruction) {
-  const std::int64_t end = PartTimes::now();
+  const std::int64_t end = parts_.clock();
   if (open_.back() != kCounted) {
     events_[open_.back()].end = end;
   } else if (!has_body(instruction)) {
@@ -74,8 +74,7 @@ void Tracer::instruction_ends(const Instruction& instruction) {
 
 void Tracer::iteration_begins(PathId path, std::uint64_t i) {
   if (events_.size() >= limit_) return;
-  events_.push_back(
-      {PartTimes::now(), 0, TraceEvent::kIteration | path.value, static_cast<std::uint32_t>(i)});
+  events_.push_back({parts_.clock(), 0, TraceEvent::kIteration | path.value, static_cast<std::uint32_t>(i)});
 }
 
 void Tracer::count(const TraceEvent& event, std::uint64_t bytes) {

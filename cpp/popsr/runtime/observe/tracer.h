@@ -1,16 +1,17 @@
 // Times of instructions, of iterations and of the parts that threads work on.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
-#include "popsr/runtime/observe/run_observer.h"
+#include "popsr/runtime/observe/observed_run.h"
 
 namespace popsr {
 
-/// Interval of an event, in nanoseconds of the steady clock.
+/// Interval of an event, in nanoseconds of PartTimes::clock().
 struct TraceEvent {
   std::int64_t begin = 0, end = 0;
   std::uint32_t slot = 0;   ///< Slot of an instruction, or one of the constants below.
@@ -34,16 +35,22 @@ struct TraceCount {
   std::uint64_t instructions = 0, nanoseconds = 0, bytes = 0;
 };
 
-class Tracer final : public RunObserver {
+class Tracer {
  public:
   /// Makes a tracer that keeps `limit` events; later events are counted in intervals.
   explicit Tracer(std::size_t limit) : limit_(limit) {}
 
-  void run_begins(const ObservedRun& run) override;
-  void run_ends() override;
-  void instruction_begins(const Instruction& instruction) override;
-  void instruction_ends(const Instruction& instruction) override;
-  void iteration_begins(PathId path, std::uint64_t i) override;
+  // Callbacks of RunObservers.
+
+  void run_begins(const ObservedRun& run);
+  void run_ends();
+  void instruction_begins(const Instruction& instruction);
+  void instruction_ends(const Instruction& instruction);
+  void iteration_begins(PathId path, std::uint64_t i);
+  /// Lets the clock stand still for `time` that has passed; until the first event it is the steady clock.
+  void leave_out(std::chrono::nanoseconds time) {
+    if (!events_.empty()) parts_.left_out += time.count();
+  }
 
   PartTimes& parts() { return parts_; }
   const std::vector<TraceEvent>& events() const { return events_; }

@@ -32,20 +32,22 @@ struct Profile {
   std::vector<ProfiledInstruction> instructions = {};
 };
 
-/// Scope timer: adds its lifetime to `total`, unless that is null.
+/// Scope timer: adds its lifetime to `total`, unless that is null, without what `left_out` grows by meanwhile.
 class RunTimer {
  public:
-  explicit RunTimer(std::chrono::nanoseconds* total) : total_(total) {
-    if (total_ != nullptr) start_ = std::chrono::steady_clock::now();
+  RunTimer(std::chrono::nanoseconds* total, const std::chrono::nanoseconds& left_out)
+      : total_(total), left_out_(left_out) {
+    if (total_ != nullptr) start_ = std::chrono::steady_clock::now() - left_out_;
   }
   ~RunTimer() {
-    if (total_ != nullptr) *total_ += std::chrono::steady_clock::now() - start_;
+    if (total_ != nullptr) *total_ += std::chrono::steady_clock::now() - left_out_ - start_;
   }
   RunTimer(const RunTimer&) = delete;
   RunTimer& operator=(const RunTimer&) = delete;
 
  private:
   std::chrono::nanoseconds* total_;
+  const std::chrono::nanoseconds& left_out_;
   std::chrono::steady_clock::time_point start_ = {};
 };
 

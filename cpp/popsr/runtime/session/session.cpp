@@ -13,7 +13,8 @@
 #include "popsr/exec/invalid_labels.h"
 #include "popsr/ir/op_def.h"
 #include "popsr/runtime/check/label_errors.h"
-#include "popsr/runtime/observe/run_observer.h"
+#include "popsr/runtime/observe/observed_run.h"
+#include "popsr/runtime/observe/tracer.h"
 #include "popsr/runtime/session/session_state.h"
 
 namespace popsr {
@@ -246,18 +247,19 @@ void Session::run_prepared(std::uint64_t number, std::span<const StreamBuffer> b
               state_->streams.positions);
   state_->variables.is_whole = false;
   {
-    const RunTimer timer(profile_ ? &state_->time : nullptr);
+    const RunTimer timer(profile_ ? &state_->time : nullptr, observers_.recording());
     Executor& executor = current().executor;
     current().has_run = true;
-    executor.observe(observer_);
-    if (observer_ != nullptr) notify_observer(buffers);
+    const bool is_observed = !observers_.empty();
+    executor.observe(is_observed ? &observers_ : nullptr);
+    if (is_observed) notify_observers(buffers);
     try {
       executor.run(state_->seed, step_, io, stops_, number, watcher);
     } catch (...) {
-      if (observer_ != nullptr) observer_->run_ends();
+      if (is_observed) observers_.run_ends(state_->plans->pool());
       throw;
     }
-    if (observer_ != nullptr) observer_->run_ends();
+    if (is_observed) observers_.run_ends(state_->plans->pool());
   }
   state_->variables.is_whole = true;
   for (std::size_t i = 0; i < state_->variables.start.size(); ++i) {
@@ -273,14 +275,14 @@ void Session::run_prepared(std::uint64_t number, std::span<const StreamBuffer> b
   ++state_->runs;
 }
 
-void Session::observe(RunObserver* observer, PartTimes* parts) {
-  observer_ = observer;
-  state_->plans->pool().collect_times(parts);
+void Session::trace(Tracer* tracer) {
+  observers_.set_tracer(tracer);
+  state_->plans->pool().collect_times(tracer == nullptr ? nullptr : &tracer->parts());
 }
 
-void Session::notify_observer(std::span<const StreamBuffer> buffers) const {
+void Session::notify_observers(std::span<const StreamBuffer> buffers) {
   const std::vector<StreamId> streams = used_streams();
-  observer_->run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,
+  observers_.run_begins({*ir_, plan(), dedup_, state_->seed, step_, state_->variables.ids, streams, buffers,
                          state_->streams.rows, state_->plans->pool()});
 }
 

@@ -23,6 +23,7 @@
 #include "popsr/runtime/execution/run_stops.h"
 #include "popsr/runtime/execution/run_watch.h"
 #include "popsr/runtime/execution/stream_rows.h"
+#include "popsr/runtime/observe/run_observers.h"
 #include "popsr/runtime/plan/plan.h"
 #include "popsr/runtime/ranks/rank_link.h"
 #include "popsr/runtime/session/assumptions.h"
@@ -45,7 +46,6 @@ struct SessionMemory {
   std::size_t variables = 0, constants = 0, activations = 0, streams = 0;
 };
 
-class RunObserver;
 struct CompiledPlan;
 struct PrintRequest;
 struct InvalidLabel;
@@ -114,9 +114,10 @@ class Session {
   /// Op that the last run failed at; kNone if it did not fail, or not at an op.
   OpId failed_op() const;
 
-  /// Registers an observer of the runs; null removes it. `parts`: receives times of the threads' parts; may
-  /// be null.
-  void observe(RunObserver* observer, PartTimes* parts = nullptr);
+  /// Registers what records the runs that follow; null removes it. The tracer stays as it is.
+  void record(Recorder* recorder) { observers_.set_recorder(recorder); }
+  /// Registers what takes the times of the runs that follow; null removes it. The recorder stays as it is.
+  void trace(Tracer* tracer);
 
   std::uint64_t step() const { return step_; }
   void set_step(std::uint64_t step) { step_ = step; }
@@ -148,7 +149,7 @@ class Session {
   void begin_run(std::span<const StreamBuffer> buffers) const;
   void check_run(std::span<const StreamBuffer> buffers) const;
   void check_equal_streams();
-  void notify_observer(std::span<const StreamBuffer> buffers) const;
+  void notify_observers(std::span<const StreamBuffer> buffers);
   void compare_large();
   bool is_known(std::size_t state, PartitionId equal) const;
   std::vector<PartitionId> equal_rows_of_all(std::span<const VariableRows> rows) const;
@@ -165,7 +166,7 @@ class Session {
   RunStops stops_;
   bool strict_labels_ = false;
   bool profile_ = false, dedup_ = true;
-  RunObserver* observer_ = nullptr;
+  RunObservers observers_;
   std::uint64_t step_ = 0;
 };
 

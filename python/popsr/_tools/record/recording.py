@@ -66,12 +66,15 @@ class Recording(Observation):
         self._records += data
 
     def _finish(self) -> None:
-        with self._access.together("record"), self._one_writer() as is_writer:
+        with self._one_writer() as is_writer:
             if self._ranks is not None:
                 self._collect(self._ranks)
             if is_writer:
                 self._file.write(TRAILER + self._digest.digest())
                 self._file.commit()
+
+    def _stop(self) -> None:
+        self._access.core.end_recording()
 
     def _collect(self, ranks: Ranks) -> None:
         """Write the records of all ranks, on the rank that has the file."""
@@ -95,8 +98,9 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
 
     For each op, iteration and block of equal replicas the file has a hash of 64 bits of the output, and for each run
     hashes of the variables and inputs when it began, and the seed. They depend on the values alone: not on the sharing
-    of blocks, threads, instruction sets or ``optimise``. Values that fused ops never store are left out. The file gets
-    its name when the recording ends::
+    of blocks, threads, instruction sets or ``optimise``. Values that fused ops never store are left out. A trace may be
+    in progress, too, and begin and end before or after: the file is the same. The file gets its name when the recording
+    ends::
 
         with popsr.record(session, "a.rec"):
             session.run(inputs)
@@ -107,8 +111,8 @@ def record(session: Any, path: str | os.PathLike[str]) -> Recording:
         path: the file, which is replaced.
     Raises:
         TypeError: not a session, or not a path.
-        SessionError: the session is running, or is recorded or traced already.
+        SessionError: the session is running, or is recorded already.
         FileError: the file cannot be written.
-        RankError: ranks make other calls, or record in other files.
+        RankError: ranks make other calls, record in other files, or differ in whether they trace.
     """
     return Recording(session, path)

@@ -44,11 +44,7 @@ class Trace(Observation):
         self._access.core.trace(EVENTS)
 
     def _finish(self) -> None:
-        traced = Traced(self._ir, self._access.core)
-        with self._access.together("trace"):
-            self._write(traced, self._ranks)
-
-    def _write(self, traced: Traced, ranks: Ranks | None) -> None:
+        traced, ranks = Traced(self._ir, self._access.core), self._ranks
         rank, size = (0, 1) if ranks is None else (ranks.rank, ranks.size)
         begin = _origin(traced.begin, ranks)
         text = _text_of(traced, rank, begin, MAX_BYTES // size - 1000).encode()
@@ -66,11 +62,13 @@ class Trace(Observation):
         write(None)
         self._file.commit()
 
+    def _stop(self) -> None:
+        self._access.core.end_trace()
+
 
 def session_trace(session: SessionProtocol, path: str | os.PathLike[str]) -> Trace:
     """See :meth:`popsr.Session.trace`."""
-    with session._access.lock:
-        return Trace(session, path)
+    return Trace(session, path)
 
 
 def _origin(begin: int, ranks: Ranks | None) -> int:
