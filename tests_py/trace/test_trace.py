@@ -152,9 +152,11 @@ def test_a_run_that_fails_is_traced(tmp_path: Path) -> None:
 
 def test_wrong_calls(tmp_path: Path) -> None:
     session = popsr.Session(step().ir)
-    with session.trace(tmp_path / "a.json"):
-        with pytest.raises(errors.SessionError, match=r"^trace: the session is watched already, got a trace"):
-            session.trace(tmp_path / "b.json")
+    with (
+        session.trace(tmp_path / "a.json"),
+        pytest.raises(errors.SessionError, match=r"^trace: the session is watched already, got a trace"),
+    ):
+        session.trace(tmp_path / "b.json")
     with pytest.raises(errors.FileError, match=r"^trace: cannot write"):
         session.trace(tmp_path / "no" / "a.json")
     with pytest.raises(errors.ArgumentTypeError, match=r"^trace"):
