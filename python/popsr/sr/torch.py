@@ -21,6 +21,7 @@ from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
+from popsr.sr._torch.base import Optimiser
 from popsr.sr._torch.ops import (
     add,
     addcdiv,
@@ -36,7 +37,7 @@ from popsr.sr._torch.ops import (
     sub,
     sum,
 )
-from popsr.sr._torch.optimisers import SGD, Adafactor, Lion, Optimiser
+from popsr.sr._torch.optimisers import SGD, Adafactor, Lion
 from popsr.sr._torch.steps import Weight
 
 __all__ = [
