@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
 
 import torch
 
@@ -14,6 +14,7 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
+from popsr.sr._torch.states import adopted
 from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
 
 __all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "widened"]
@@ -29,17 +30,34 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     moments: torch.dtype
     _is_elementwise = True
     """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
+    _of_torch: ClassVar[Mapping[str, str]] = {}
+    """Names of a state's tensors in ``torch.optim``, and here."""
+    _is_decoupled: ClassVar[bool | None] = None
+    """Decay is of the weights, or added to the gradient; None where torch does not have both in one class."""
 
     def __init__(
         self, params: Iterable[Any], options: dict[str, Any], seed: int | None, moments: torch.dtype
     ) -> None:
         """Options are defaults of the groups."""
         seed = secrets.randbits(64) if seed is None else seed
-        if "foreach" in options:
+        if options.get("foreach") is not None:
             read_bool(f"{type(self).__name__}: foreach", options["foreach"])
         super().__init__(params, {**options, "seed": seed})
         self.moments = moments
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Set what copies and pickles leave behind."""
         self._shards: dict[Any, dict[str, Any]] = {}
+        # torch.compile would trace each weight's checks; the step is one call of the core for all of them.
+        self._untraced = torch.compiler.disable(Optimiser._step_groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "moments": self.moments}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # of a copy or pickle; torch also loads groups and states by it
+        self._prepare()
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on every parameter that has a gradient.
@@ -51,18 +69,21 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        index = 0
         with torch.no_grad():
-            for group in self.param_groups:
-                params = enumerate(group["params"], index)
-                weights = [self._weight(k, p) for k, p in params if p.grad is not None]
-                index += len(group["params"])
-                calls = [weights] if group.get("foreach", True) else [[weight] for weight in weights]
-                for each in calls:
-                    if not self._step_all(each, group):
-                        self._step_generally(each, group)
-                self._keep_shards(group["params"])
+            self._untraced(self)
         return loss
+
+    def _step_groups(self) -> None:
+        index = 0
+        for group in self.param_groups:
+            params = enumerate(group["params"], index)
+            weights = [self._weight(k, p) for k, p in params if p.grad is not None]
+            index += len(group["params"])
+            calls = [[weight] for weight in weights] if group.get("foreach") is False else [weights]
+            for each in calls:
+                if not self._step_all(each, group):
+                    self._step_generally(each, group)
+            self._keep_shards(group["params"])
 
     def _weight(self, number: int, p: Any) -> Weight:
         """A parameter to step; of a DTensor the part of this rank, with a number for each part.
@@ -175,8 +196,14 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         """As in torch, which would also cast the moments to the dtype of the weights.
 
         Args:
-            state_dict: of an optimiser of the same class.
+            state_dict: of an optimiser of the same class, or of the one of the same name in ``torch.optim``, which has
+                no seed: this optimiser keeps its own.
+        Raises:
+            ValueError: it is of another optimiser.
         """
+        decay = None if self._is_decoupled is None else "decoupled" if self._is_decoupled else "L2"
+        named = type(self).__name__, self.param_groups, state_dict
+        state_dict = adopted(*named, self._of_torch, self.moments, decay)
         super().load_state_dict(state_dict)
         saved = [i for group in state_dict["param_groups"] for i in group["params"]]
         own = [p for group in self.param_groups for p in group["params"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -42,6 +42,8 @@ class SGD(Optimiser):
         TypeError, ValueError: a number is out of range; or of :func:`popsr.sr.add_`, at the first step.
     """
 
+    _of_torch: ClassVar = {"momentum_buffer": "momentum"}
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -52,7 +54,7 @@ class SGD(Optimiser):
         *,
         nesterov: bool = False,
         maximize: bool = False,
-        foreach: bool = True,
+        foreach: bool | None = True,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
@@ -131,7 +133,7 @@ class Lion(Optimiser):
         weight_decay: float = 0.0,
         *,
         maximize: bool = False,
-        foreach: bool = True,
+        foreach: bool | None = True,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
@@ -190,6 +192,7 @@ class Adafactor(Optimiser):
     """
 
     _is_elementwise = False
+    _of_torch: ClassVar = {"row_var": "row_var", "col_var": "col_var", "variance": "variance"}
 
     def __init__(
         self,
