@@ -23,7 +23,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// What a session's recorder and tracer have seen.
+/// Records, and the trace's events and names, of a session.
 struct Seen {
   std::string records = {};
   std::vector<std::pair<std::uint32_t, std::uint32_t>> events = {};  ///< Slot and value of each.

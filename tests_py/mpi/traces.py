@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,7 +57,8 @@ def disagreements(folder: Path, comm: MPI.Intracomm) -> None:
             SessionError, match=r"^trace: the session is watched already, got a trace in progress"
         ):
             session.trace(trace)
-        (tracing if is_first else recording)._end()
+        left: Any = tracing if is_first else recording
+        left._end()
         if is_first:
             session._access.watchers.add("record")  # as after an error that one rank alone has caught
         with pytest.raises(
@@ -81,9 +83,9 @@ def disagreements(folder: Path, comm: MPI.Intracomm) -> None:
 def main(folder: str) -> None:
     comm = MPI.COMM_WORLD
     for part in (beside_recordings, disagreements):
-        own = Path(folder) / part.__name__
-        own.mkdir(exist_ok=True)
-        part(own, comm)
+        inside = Path(folder) / part.__name__
+        inside.mkdir(exist_ok=True)
+        part(inside, comm)
     ir, stream = step()
     data = np.random.default_rng(0).normal(size=(4, 8, 16)).astype(np.float32)
     path = Path(folder) / "run.json.gz"

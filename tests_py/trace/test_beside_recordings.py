@@ -78,7 +78,7 @@ def recorded(path: Path) -> int:
 
 
 def begin(order: str, session: popsr.Session, folder: Path) -> dict[str, Any]:
-    """What the capital letters of an order begin, in files of the letters' names."""
+    """Begin a recording for R and a trace for T, in files of these names."""
     return {
         each: popsr.record(session, folder / each) if each == "R" else session.trace(folder / each)
         for each in order
@@ -226,7 +226,7 @@ def test_calls_that_are_refused_leave_both(again: str, other: str, tmp_path: Pat
     ir, stream = failing()
     data = {stream: GOOD}
     with popsr.Session(ir) as session:
-        calls = {
+        calls: dict[str, Callable[[str], Any]] = {
             "record": lambda name: popsr.record(session, tmp_path / name),
             "trace": lambda name: session.trace(tmp_path / name),
         }

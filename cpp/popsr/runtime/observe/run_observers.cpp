@@ -17,7 +17,7 @@ class RunObservers::Pause {
     if (tracer != nullptr) pool_.collect_times(&tracer->parts());
     const auto taken = std::chrono::steady_clock::now() - begin_;
     observers_.recording_ += taken;
-    if (tracer != nullptr) tracer->leave_out(taken);
+    if (tracer != nullptr) tracer->exclude(taken);
   }
   Pause(const Pause&) = delete;
   Pause& operator=(const Pause&) = delete;

@@ -48,7 +48,7 @@ class Tracer {
   void instruction_ends(const Instruction& instruction);
   void iteration_begins(PathId path, std::uint64_t i);
   /// Lets the clock stand still for `time` that has passed; until the first event it is the steady clock.
-  void leave_out(std::chrono::nanoseconds time) {
+  void exclude(std::chrono::nanoseconds time) {
     if (!events_.empty()) parts_.left_out += time.count();
   }
 

@@ -32,7 +32,7 @@ struct Profile {
   std::vector<ProfiledInstruction> instructions = {};
 };
 
-/// Scope timer: adds its lifetime to `total`, unless that is null, without what `left_out` grows by meanwhile.
+/// Scope timer: adds its lifetime to `total`, unless that is null, without the growth of `left_out`.
 class RunTimer {
  public:
   RunTimer(std::chrono::nanoseconds* total, const std::chrono::nanoseconds& left_out)
