@@ -5,8 +5,8 @@ of parameters with AdamW, and times steps and checks by turns in one run, in pro
 several. The share is that of one check in 100 steps.
 
 With ``--bisect`` the same loop runs by turns without a guard, with one, and with one that bisects. Memory is what a
-rank holds after a check beyond what it holds without a guard, and at most while it replays, over the bytes of the model
-and of the optimiser's state.
+rank holds at most in a replay beyond what it held before the guard, over the bytes of parameters and the optimiser's
+states.
 """
 
 from __future__ import annotations
@@ -84,25 +84,23 @@ def rank_times(rank: int, world: int, millions: float, rounds: int, store: str, 
 
 
 def bisected_times(rank: int, world: int, millions: float, rounds: int, store: str, told: Any) -> None:
-    """Send for each way to train the processor time of steps and of checks, and bytes that are held after a check.
+    """Send for each way to train the processor time of steps and of checks, and what a check with a replay takes.
 
-    The last message is of a replay: its processor time, and bytes at most. All bytes are beyond those without a guard.
+    That is its processor time, and bytes at most beyond those before the guard.
     """
     with Job(rank, world, millions, store) as job:
         job.step(job.x)  # makes the optimiser's state
         names = ("no guard", "guard", "guard that bisects")
-        ways: dict[str, tuple[list[float], list[float], list[int]]] = {name: ([], [], []) for name in names}
+        ways: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names}
         for i in range(rounds):
-            plain = resident()
             for way in names[i % 3 :] + names[: i % 3]:
-                steps, checks, held = ways[way]
+                steps, checks = ways[way]
                 if way == "no guard":
                     steps += [seconds(job.step, job.x) for _ in range(BISECTED)]
                     continue
                 with guard(job.model, job.optimizer, every=EVERY, bisect=way != "guard") as watch:
                     steps += [seconds(watch.run, job.step, job.x) for _ in range(BISECTED)]
                     checks.append(seconds(watch.check))
-                    held.append(resident() - plain)
         plain = resident()
         with (
             warnings.catch_warnings(action="ignore"),
@@ -172,13 +170,13 @@ def add_bisected(world: int, args: argparse.Namespace) -> None:
     ways, replay, highest, parameters = told_by_ranks(bisected_times, world, args)
     table, state = f"AdamW on gloo, steps of `run`, and {BISECTED} steps replayed", 12 * parameters
     plain = statistics.median(ways["no guard"][0])
-    for way, (steps, checks, held) in ways.items():
+    for way, (steps, checks) in ways.items():
         step = statistics.median(steps)
         cells = {"step": duration(step), "ratio": number(step / plain)}
         if checks:
             check = statistics.median(checks)
-            share, more = check / (EVERY * plain), statistics.median(held) / state
-            cells |= {"check": duration(check), "share": f"{share:.2%}", "memory": f"{more:.2f} of the state"}
+            share = check / (EVERY * plain)
+            cells |= {"check": duration(check), "share": f"{share:.2%}"}
         record(table, case(parameters, world), way, **cells)
     cells = {"check": duration(replay), "memory": f"{highest / state:.2f} of the state"}
     record(table, case(parameters, world), "check with a replay", **cells)
