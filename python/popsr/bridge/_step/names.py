@@ -116,7 +116,7 @@ class Names:
         return self._made(step.kind, step.tensor, op) + ("" if part is None else self.text(part[0]))
 
     def _made(self, kind: str, tensor: Tensor, op: Op) -> str:
-        """What an op does: it makes a value that has a name, or one for a purpose, or writes a state."""
+        """The work of an op: it makes a value with a name, or one for a purpose, or writes a state."""
         name = self.of(tensor)
         if kind == "write":
             takes = tensor._id in self._new and op.kind == "copy_var_update_"
