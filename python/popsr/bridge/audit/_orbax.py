@@ -32,6 +32,10 @@ _AGGREGATE = "checkpoint"  # small values in MessagePack, by versions up to 2023
 _ROOM = 64 << 20
 _PER_ARRAY, _PER_CHECKPOINT = 4, 32  # bytes of arrays for each byte of the files: zeros compress well
 _BYTES_PER_CHUNK = 8  # less than any takes
+_NODES = 512 << 20  # bytes of a database, at most, that nodes of its tree take
+_SECONDS = 30  # of processor time for an answer, and more by what is asked
+_BYTES_PER_SECOND = 10 << 20  # a slow decoder
+_TEXT_PER_SECOND = 20_000  # of the metadata: an entry takes about 200 bytes, and its array a few milliseconds
 _DEFAULT = "default"
 
 
@@ -127,6 +131,7 @@ class _Checkpoint:
     def __init__(self, where: str, folder: Path, stored: int) -> None:
         self._where, self._folder, self._stored = where, folder, stored
         self._stores_zeros, self._driver, self._chunks = True, "", 0
+        self._nodes = min(stored, _NODES)
         self._reader = Reader(folder)
 
     def _bad(self, text: str) -> CheckpointError:
@@ -134,7 +139,9 @@ class _Checkpoint:
 
     def describe(self) -> Contents:
         """The arrays; no data are read."""
-        facts = self._ask({"room": 0})
+        with file_errors(self._where, "read", self._folder):
+            size = (self._folder / _METADATA).stat().st_size
+        facts = self._ask({"room": self._nodes, "seconds": _SECONDS + size // _TEXT_PER_SECOND})
         self._stores_zeros, self._driver = facts["stores_zeros"], facts["driver"]
         budget = Budget(self._bad, self._stored)
         tensors = {name: self._held(budget, name, each) for name, each in facts["arrays"].items()}
@@ -186,7 +193,9 @@ class _Checkpoint:
             sizes = [min(step, n - a) for a, n, step in zip(at, shape, chunk, strict=True)]
             part = np.empty(sizes, bits)
             target = part.reshape(-1).view(np.uint8)
-            self._ask({"name": name, "at": at, "sizes": sizes, "room": written}, target)
+            room = self._nodes + written
+            limits = {"room": room, "seconds": _SECONDS + room // _BYTES_PER_SECOND}
+            self._ask({"name": name, "at": at, "sizes": sizes, **limits}, target)
             if part.shape == shape:
                 whole = part
             else:

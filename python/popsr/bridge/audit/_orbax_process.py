@@ -18,8 +18,7 @@ import numpy as np
 
 SLACK = 256 << 20  # bytes for threads, nodes of the key-value store and the metadata
 _COPIES = 4  # of a chunk: as it is stored, decoded, in the array, and what decoders need
-_SECONDS = 30
-_BYTES_PER_SECOND = 10 << 20  # a slow decoder
+_SECONDS = 30  # before the first request
 _CACHE = 32 << 20  # of nodes of the key-value store
 _ARRAYS = ("jax.Array", "np.ndarray", "scalar")
 _TEXTS = {"string": "text", "None": "None", "Dict": "dict", "List": "list", "Tuple": "tuple"}
@@ -34,11 +33,11 @@ def main(folder: str) -> None:
     import tensorstore
 
     start = _virtual_bytes()
-    _limit(start, 0)
+    _limit(start, 0, _SECONDS)
     source = _Checkpoint(tensorstore, Path(folder))
     for line in sys.stdin:
         request = json.loads(line)
-        _limit(start, request["room"])
+        _limit(start, request["room"], request["seconds"])
         source.driver = request["driver"]
         data: bytes | memoryview = b""
         answer: dict[str, Any]
@@ -63,13 +62,12 @@ def _virtual_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
 
 
-def _limit(start: int, room: int) -> None:
+def _limit(start: int, room: int, seconds: int) -> None:
     """Bound memory, and the processor time of the next answer."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + _SECONDS + room // _BYTES_PER_SECOND
     limits = {
         resource.RLIMIT_AS: start + SLACK + _COPIES * room,
-        resource.RLIMIT_CPU: seconds,
+        resource.RLIMIT_CPU: int(used.ru_utime + used.ru_stime) + seconds,
         resource.RLIMIT_CORE: 0,
     }
     for kind, soft in limits.items():
