@@ -25,6 +25,10 @@ BESIDE_TORCH: dict[str, Any] = {
     "Adafactor": ("Adafactor", {"lr": 0.05}),
     "Adafactor with decay": ("Adafactor", {"lr": 0.05, "weight_decay": 0.1, "d": 1.5, "maximize": True}),
     "AdamW upwards": ("AdamW", {"lr": 0.05, "maximize": True}),
+    "AMSGrad": ("AdamW", {"lr": 0.05, "amsgrad": True, "weight_decay": 0.1}),
+    "Adam": ("Adam", {"lr": 0.05}),
+    "Adam with decay": ("Adam", {"lr": 0.05, "weight_decay": 0.1, "maximize": True}),
+    "Adam and AMSGrad": ("Adam", {"lr": 0.05, "weight_decay": 0.1, "amsgrad": True, "betas": (0.8, 0.7)}),
 }
 ALL: dict[str, Any] = {
     "SGD": lambda params, **more: st.SGD(params, lr=2.0**-10, **more),
@@ -35,6 +39,8 @@ ALL: dict[str, Any] = {
     "Lion": lambda params, **more: st.Lion(params, lr=2.0**-11, weight_decay=0.1, **more),
     "Adafactor": lambda params, **more: st.Adafactor(params, lr=2.0**-11, weight_decay=0.1, **more),
     "AdamW": lambda params, **more: st.AdamW(params, lr=2.0**-11, **more),
+    "Adam": lambda params, **more: st.Adam(params, lr=2.0**-11, weight_decay=0.1, **more),
+    "AMSGrad": lambda params, **more: st.AdamW(params, lr=2.0**-11, amsgrad=True, **more),
 }
 
 
@@ -164,7 +170,7 @@ def test_threads_and_resumed_runs_have_the_same_bits(what: str) -> None:
             assert not isinstance(value, torch.Tensor) or value.dtype == torch.float32
 
 
-@pytest.mark.parametrize("what", ["SGD with momentum", "Lion", "AdamW"])
+@pytest.mark.parametrize("what", ["SGD with momentum", "Lion", "AdamW", "AMSGrad"])
 def test_narrow_moments_are_rounded_without_drift(what: str) -> None:
     """The mean of the momentum follows fp64, although a step changes it by less than half of the spacing."""
     n = 4000
@@ -234,6 +240,7 @@ REFUSED: dict[str, Any] = {
         errors.AttributeValueError,
         "Adafactor: -beta2_decay is out",
     ),
+    "amsgrad": ("Adam", {"amsgrad": 1.5}, errors.ArgumentTypeError, "Adam: amsgrad is not a bool, got 1.5"),
     "eps": ("Adafactor", {"eps": 1e-3}, errors.ArgumentTypeError, "Adafactor: eps is not a pair of numbers"),
 }
 

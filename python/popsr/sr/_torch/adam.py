@@ -1,0 +1,170 @@
+"""Adam and AdamW for torch, for weights of any format."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import torch
+
+from popsr import _core
+from popsr._support.host.arguments import read_bool
+from popsr._support.text.entry_points import public
+from popsr.sr._adamw import adamw_, read_scalars
+from popsr.sr._call import Key
+from popsr.sr._sums import add_
+from popsr.sr._torch.base import Optimiser, widened
+from popsr.sr._torch.steps import Weight
+
+__all__ = ["Adam", "AdamW"]
+
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
+
+@public
+class AdamW(Optimiser):
+    """``torch.optim.AdamW`` for weights of any format on the CPU, without a second copy of them in fp32.
+
+    Args:
+        params: as in torch.
+        lr: learning rate.
+        betas: decay of the moments.
+        eps: added to the root.
+        weight_decay: decoupled decay.
+        amsgrad: divides by the largest second moment so far, in torch's arithmetic, a call for each weight.
+        maximize: ascends.
+        foreach: one call steps all weights of a group, where they are contiguous and share no memory; False: one
+            call for each. The bits are the same.
+        seed: of the rounding; the order of the parameters and the number of their step are part of each key. Default:
+            one from the OS. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
+        moments: dtype of both moments.
+    Raises:
+        TypeError, ValueError: see :func:`popsr.sr.adamw_`, at the first step.
+    """
+
+    _of_torch: ClassVar = {
+        "exp_avg": "exp_avg",
+        "exp_avg_sq": "exp_avg_sq",
+        "max_exp_avg_sq": "max_exp_avg_sq",
+    }
+    _is_decoupled = True
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 1e-2,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
+        foreach: bool | None = True,
+        seed: int | None = None,
+        moments: torch.dtype = torch.float32,
+    ) -> None:
+        options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        options |= {"amsgrad": read_bool(f"{type(self).__name__}: amsgrad", amsgrad)}
+        options |= {"maximize": maximize, "foreach": foreach}
+        super().__init__(params, options, seed, moments)
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        for group in self.param_groups:
+            group.setdefault("amsgrad", False)  # saved before there was this option
+
+    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+        decay = float(group["weight_decay"])
+        if decay and not self._is_decoupled:
+            grad, decay = widened(grad) + decay * widened(p), 0.0
+        if group["amsgrad"]:
+            self._step_largest(p, widened(grad), state, group, decay, key)
+            return
+        for name in _MOMENTS:
+            if name not in state:
+                state[name] = self._zeros(p)
+        options = {name: group[name] for name in ("betas", "eps")}
+        moments = (state[name] for name in _MOMENTS)
+        adamw_(
+            *(p, grad, *moments),
+            key=key,
+            step=state["step"],
+            lr=float(group["lr"]),
+            weight_decay=decay,
+            **options,
+        )
+
+    def _step_largest(
+        self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], decay: float, key: Key
+    ) -> None:
+        """A step by the largest second moment so far; the new moments are kept, each rounded under its name."""
+        step, (beta1, beta2) = state["step"], group["betas"]
+        first = beta1 * self._moment(state, "exp_avg", p) + (1 - beta1) * grad
+        second = beta2 * self._moment(state, "exp_avg_sq", p) + (1 - beta2) * grad * grad
+        largest = torch.maximum(self._moment(state, "max_exp_avg_sq", p), second)
+        update = first / (1 - beta1**step) / ((largest / (1 - beta2**step)).sqrt() + group["eps"])
+        if decay:
+            update = update + decay * widened(p)
+        for name, value in (("exp_avg", first), ("exp_avg_sq", second), ("max_exp_avg_sq", largest)):
+            self._keep(state, name, value, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step))
+
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))
+        ascends = group["maximize"]
+        if group["amsgrad"] or (scalars[-1] and not self._is_decoupled):
+            return False
+        return self._step_rows(
+            weights,
+            _MOMENTS,
+            lambda weight, _: not (ascends and weight.grad.dtype is torch.float64),
+            lambda rows: _core.sr.adamw_step(group["seed"], rows, scalars, ascends, 0),
+        )
+
+
+@public
+class Adam(AdamW):
+    """``torch.optim.Adam`` for weights of any format on the CPU: weight decay is added to the gradient, as L2.
+
+    Args:
+        params: as in torch.
+        lr: learning rate.
+        betas: decay of the moments.
+        eps: added to the root.
+        weight_decay: factor of the weights that the gradient, in fp32, is given; with some, weights are stepped in a
+            call for each.
+        amsgrad: as in :class:`AdamW`.
+        maximize: ascends.
+        foreach: as in :class:`AdamW`.
+        seed: of the rounding, as in :class:`AdamW`.
+        moments: dtype of both moments.
+    Raises:
+        TypeError, ValueError: see :func:`popsr.sr.adamw_`, at the first step.
+    Source:
+        Kingma and Ba, Adam: A Method for Stochastic Optimization, 2014, arXiv:1412.6980.
+    """
+
+    _is_decoupled = False
+
+    def __init__(
+        self,
+        params: Iterable[Any],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        *,
+        amsgrad: bool = False,
+        maximize: bool = False,
+        foreach: bool | None = True,
+        seed: int | None = None,
+        moments: torch.dtype = torch.float32,
+    ) -> None:
+        super().__init__(
+            *(params, lr, betas, eps, weight_decay),
+            amsgrad=amsgrad,
+            maximize=maximize,
+            foreach=foreach,
+            seed=seed,
+            moments=moments,
+        )

@@ -1,0 +1,252 @@
+"""Groups, keys and state of optimisers for torch whose weights are rounded."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, ClassVar
+
+import torch
+
+from popsr._support.host.arguments import read_bool, read_number
+from popsr._support.text.entry_points import public
+from popsr._support.text.shown import shown
+from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.sr._call import Key
+from popsr.sr._cast import cast
+from popsr.sr._torch.states import adopted
+from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
+
+__all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "widened"]
+
+
+@public
+class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any where torch is missing
+    """Groups, keys and state of an optimiser; a subclass computes updates.
+
+    A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups.
+    """
+
+    moments: torch.dtype
+    _is_elementwise = True
+    """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
+    _of_torch: ClassVar[Mapping[str, str]] = {}
+    """Names of a state's tensors in ``torch.optim``, and here."""
+    _is_decoupled: ClassVar[bool | None] = None
+    """Decay is of the weights, or added to the gradient; None where torch does not have both in one class."""
+
+    def __init__(
+        self, params: Iterable[Any], options: dict[str, Any], seed: int | None, moments: torch.dtype
+    ) -> None:
+        """Options are defaults of the groups."""
+        seed = secrets.randbits(64) if seed is None else seed
+        if options.get("foreach") is not None:
+            read_bool(f"{type(self).__name__}: foreach", options["foreach"])
+        super().__init__(params, {**options, "seed": seed})
+        self.moments = moments
+        self._prepare()
+
+    def _prepare(self) -> None:
+        """Set what copies and pickles leave behind."""
+        self._shards: dict[Any, dict[str, Any]] = {}
+        # torch.compile would trace each weight's checks; the step is one call of the core for all of them.
+        self._untraced = torch.compiler.disable(Optimiser._step_groups)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "moments": self.moments}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # of a copy or pickle; torch also loads groups and states by it
+        self._prepare()
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step on every parameter that has a gradient.
+
+        Args:
+            closure: computes the loss again and returns it.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        with torch.no_grad():
+            self._untraced(self)
+        return loss
+
+    def _step_groups(self) -> None:
+        index = 0
+        for group in self.param_groups:
+            params = enumerate(group["params"], index)
+            weights = [self._weight(k, p) for k, p in params if p.grad is not None]
+            index += len(group["params"])
+            calls = [[weight] for weight in weights] if group.get("foreach") is False else [weights]
+            for each in calls:
+                if not self._step_all(each, group):
+                    self._step_generally(each, group)
+            self._keep_shards(group["params"])
+
+    def _weight(self, number: int, p: Any) -> Weight:
+        """A parameter to step; of a DTensor the part of this rank, with a number for each part.
+
+        Replicas of a part have its number, and so draw the same numbers.
+
+        Raises:
+            ArgumentTypeError: the gradient is laid out otherwise, or the update needs the whole of the parameter.
+        """
+        if not hasattr(p, "placements"):
+            return Weight(number, p, p.grad, self.state[p])
+        name = type(self).__name__
+        cut = [d for d, each in enumerate(p.placements) if not each.is_replicate()]
+        if cut and not self._is_elementwise:
+            raise ArgumentTypeError(
+                f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
+                "parameters: an update needs all of their rows and columns"
+            )
+        if any(each.is_partial() for each in p.placements) or tuple(
+            getattr(p.grad, "placements", ())
+        ) != tuple(p.placements):
+            raise ArgumentTypeError(
+                f"{name}: a gradient is laid out otherwise than its parameter, got "
+                f"{shown(str(getattr(p.grad, 'placements', 'a local tensor')))}, expected {shown(str(p.placements))}"
+            )
+        place, part = p.device_mesh.get_coordinate(), 0
+        for d in cut:
+            part = part * p.device_mesh.size(d) + place[d]
+        local = {key: _local(value) for key, value in self.state[p].items()}
+        self._shards[p] = local
+        return Weight(number + (part << 32), _local(p.detach()), _local(p.grad), local)
+
+    def _keep_shards(self, params: Iterable[Any]) -> None:
+        """Store the state of the parts that were stepped as DTensors, which checkpoints can lay out anew."""
+        for p in params:
+            local = self._shards.pop(p, {})
+            for key, value in local.items():
+                self.state[p][key] = value
+                if isinstance(value, torch.Tensor):
+                    from torch.distributed.tensor import DTensor
+
+                    self.state[p][key] = DTensor.from_local(
+                        value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
+                    )
+
+    def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
+        """With torch's arithmetic, and one call per weight."""
+        for number, p, grad, state in weights:
+            state["step"] = state.get("step", 0) + 1
+            grad = -widened(grad) if group["maximize"] else grad
+            self._step_one(p, grad, state, group, Key(group["seed"]).fold_in(number))
+
+    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+        raise NotImplementedError
+
+    def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
+        """One call of the core; False where some go the general way, and nothing is written.
+
+        The weights are those of ``_step_generally``, and so are the moments but for the payload of NaNs.
+        """
+        del weights, group
+        return False
+
+    def _step_rows(
+        self,
+        weights: list[Weight],
+        names: Sequence[str],
+        fits: Callable[[Weight, Sequence[Any]], bool],
+        step: Callable[[list[Row]], bool],
+    ) -> bool:
+        """``_step_all`` with moments of these names.
+
+        Args:
+            weights: the weights.
+            names: of at most two moments, which are zeros at first.
+            fits: can the core step a weight with its moments, whose memory is as it must be?
+            step: the core's step; False if nothing was written.
+        """
+        rows, held = [], []
+        for weight in weights:
+            is_first = any(name not in weight.state for name in names)
+            moments = [self._zeros(weight.p) if is_first else weight.state[name] for name in names]
+            row = row_of(weight, is_first, moments) if fits(weight, moments) else None
+            if row is None:
+                return False
+            rows.append(row)
+            held.append(moments)
+        if not step(rows):
+            return False
+        for weight, moments in zip(weights, held, strict=True):
+            weight.state.update(zip(names, moments, strict=True))
+        mark_written(weights, (each for moments in held for each in moments))
+        return True
+
+    def _zeros(self, like: Any) -> Any:
+        return torch.zeros_like(like, dtype=self.moments, requires_grad=False)
+
+    def _moment(self, state: dict[str, Any], name: str, like: Any) -> Any:
+        """The moment, in fp32 or wider; zeros at first."""
+        if name not in state:
+            state[name] = self._zeros(like)
+        return widened(state[name])
+
+    def _keep(self, state: dict[str, Any], name: str, value: Any, key: Key) -> None:
+        """Store a moment; a narrow one is rounded stochastically, from a key of its own."""
+        own = key.fold_in(name).at(state["step"])
+        state[name] = value if value.dtype == self.moments else cast(value, self.moments, key=own)
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """As in torch, which would also cast the moments to the dtype of the weights.
+
+        Args:
+            state_dict: of an optimiser of the same class, or of the one of the same name in ``torch.optim``, which has
+                no seed: this optimiser keeps its own.
+        Raises:
+            ValueError: it is of another optimiser.
+        """
+        decay = None if self._is_decoupled is None else "decoupled" if self._is_decoupled else "L2"
+        named = type(self).__name__, self.param_groups, state_dict
+        state_dict = adopted(*named, self._of_torch, self.moments, decay)
+        super().load_state_dict(state_dict)
+        saved = [i for group in state_dict["param_groups"] for i in group["params"]]
+        own = [p for group in self.param_groups for p in group["params"]]
+        for i, p in zip(saved, own, strict=True):
+            for name, value in state_dict["state"].get(i, {}).items():
+                if isinstance(value, torch.Tensor):
+                    self.state[p][name] = value.clone()
+
+
+def _local(value: Any) -> Any:
+    """The part of this rank; a value that is no DTensor as it is."""
+    return value.to_local() if hasattr(value, "placements") else value
+
+
+def widened(x: Any) -> Any:
+    return x if x.dtype in (torch.float32, torch.float64) else x.float()
+
+
+def in_float32(weight: Weight, moments: Sequence[Any]) -> bool:
+    """True if arithmetic in float32 gives the bits of the general way."""
+    is_double = torch.float64 in (weight.p.dtype, weight.grad.dtype)
+    return not is_double and all(each.dtype is torch.float32 for each in moments)
+
+
+def check_range(op: str, name: str, value: Any, most: float = float("inf")) -> None:
+    """Raise unless 0 <= value < most.
+
+    Raises:
+        ArgumentTypeError: it is not a number.
+        AttributeValueError: it is out of range.
+    """
+    if not 0 <= read_number(f"{op}: {name}", value) < most:
+        raise AttributeValueError(f"{op}: {name} is out of range, got {value}, expected 0 <= {name} < {most}")
+
+
+def read_betas(op: str, betas: Any) -> None:
+    """Raise unless these are two factors from 0 to below 1.
+
+    Raises:
+        ArgumentTypeError: they are not two numbers.
+        AttributeValueError: one is out of range.
+    """
+    if not isinstance(betas, (tuple, list)) or len(betas) != 2:
+        raise ArgumentTypeError(f"{op}: betas is not a pair of numbers, got {shown(betas)}")
+    for k, beta in enumerate(betas):
+        check_range(op, f"betas[{k}]", beta, 1)
