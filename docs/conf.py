@@ -25,8 +25,7 @@ extensions = [
     "reference",
     "navigation",
     "ranking",
-    "gallery",
-    "excerpts",
+    "directives",
 ]
 # `popsr ops --markdown` prints ops.md with its table: that is a page of the reference.
 exclude_patterns = ["ops.md", "_ext"]

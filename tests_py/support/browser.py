@@ -38,13 +38,6 @@ def browser(*arguments: str) -> Iterator[Any]:
         driver.quit()
 
 
-def wait(driver: Any, condition: Callable[[], Any]) -> Any:
-    """The first true value of a condition."""
-    from selenium.webdriver.support.ui import WebDriverWait
-
-    return WebDriverWait(driver, SECONDS, 0.02).until(lambda _: condition())
-
-
 class Page:
     """A report that is open."""
 
@@ -55,7 +48,9 @@ class Page:
         self.wait(lambda: self.js("return document.documentElement.dataset.ready") == "yes")
 
     def wait(self, condition: Callable[[], Any]) -> Any:
-        return wait(self.driver, condition)
+        from selenium.webdriver.support.ui import WebDriverWait
+
+        return WebDriverWait(self.driver, SECONDS, 0.02).until(lambda _: condition())
 
     def js(self, script: str, *arguments: Any) -> Any:
         return self.driver.execute_script(script, *arguments)

@@ -1,4 +1,4 @@
-"""Cards of the notebooks and of the example programs, from what these say themselves, and downloads of the notebooks.
+"""Cards of the notebooks and of the example programs, from what these say themselves.
 
 A card of a notebook has its title, its first sentence, and a picture of what its cells printed when they ran: a
 figure, the verdict of a proof, or a partition. A program has the first sentence of its docstring, and its file.
@@ -7,27 +7,17 @@ figure, the verdict of a proof, or a partition. A program has the first sentence
 from __future__ import annotations
 
 import ast
-import json
 import re
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from docutils import nodes
-from sphinx.util.docutils import SphinxDirective
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from sphinx.application import Sphinx
-
-__all__ = ["first_sentence", "introduction", "picture", "program_sentence", "setup", "states_picture"]
+__all__ = ["first_sentence", "introduction", "picture", "program_sentence", "states_picture"]
 
 NOTEBOOK = re.compile(r"\A---\n.*?^---\n+# ([^\n]+)\n+((?:[^\n]+\n)+)", re.MULTILINE | re.DOTALL)
 VERDICT = re.compile(r"(\d+) states? on (\d+) replicas?, (none|\d+) drifts?")
 PARTITION = re.compile(r"(?:\{\d+(?:,\d+)*\}){2,}")
 # Cards show the same colours as strips of partitions do.
-BLUE, GREY, OTHERS = "hsl(215 45% 50%)", "hsl(215 8% 60%)", (95, 155, 275, 35)
+BLUE, OTHERS = "hsl(215 45% 50%)", (95, 155, 275, 35)
 MOST = 8  # rows and columns of a picture
 
 
@@ -95,69 +85,3 @@ def picture(outputs: list[dict[str, Any]]) -> str:
         return states_picture(int(found[1]), int(found[2]), 0 if found[3] == "none" else int(found[3]))
     shown = max(PARTITION.findall(text), key=len, default="")
     return _partition_picture(shown) if shown else ""
-
-
-class _Cards(nodes.General, nodes.Element):
-    """Cards of the pages below a page; they become HTML when all notebooks have run."""
-
-
-class _Gallery(SphinxDirective):
-    """``{gallery}``: cards of the notebooks that the page's table of contents lists."""
-
-    def run(self) -> list[nodes.Node]:
-        return [_Cards()]
-
-
-class _Programs(SphinxDirective):
-    """``{programs} FOLDER``: each program of the folder, to download, with what its docstring says first."""
-
-    required_arguments = 1
-
-    def run(self) -> list[nodes.Node]:
-        folder = self.arguments[0]
-        files = sorted((Path(self.env.doc2path(self.env.docname)).parent / folder).glob("*.py"))
-        lines = [
-            f"- {{download}}`{file.name} <{folder}/{file.name}>`: {program_sentence(file.read_text())}"
-            for file in files
-        ]
-        return self.parse_text_to_nodes("\n".join(lines))
-
-
-def _outputs(file: Path) -> Iterator[dict[str, Any]]:
-    cells = json.loads(file.read_text())["cells"] if file.exists() else []
-    for cell in cells:
-        yield from cell.get("outputs", [])
-
-
-def _card(app: Sphinx, page: str, shown_on: str) -> str:
-    found = introduction(Path(app.env.doc2path(page)).read_text())
-    if found is None:
-        return ""
-    title, sentence = (re.sub(r"`([^`]*)`", r"<code>\1</code>", escape(text)) for text in found)
-    drawn = picture(list(_outputs(Path(app.outdir).parent / "jupyter_execute" / f"{page}.ipynb")))
-    address = app.builder.get_relative_uri(shown_on, page)
-    return f'<a class="card" href="{address}"><div class="drawn">{drawn}</div><h3>{title}</h3><p>{sentence}</p></a>'
-
-
-def _draw(app: Sphinx, doctree: nodes.document, page: str) -> None:
-    for node in list(doctree.findall(_Cards)):
-        cards = "".join(_card(app, each, page) for each in app.env.toctree_includes.get(page, []))
-        node.replace_self(nodes.raw("", f'<div class="gallery">{cards}</div>', format="html"))
-
-
-def _offer(app: Sphinx, page: str, source: list[str]) -> None:
-    """Put a link to the notebook, as it ran, below the title of its page."""
-    if introduction(source[0]) is not None:
-        name = page.rpartition("/")[2]
-        link = f"{{nb-download}}`This notebook <{name}.ipynb>`"
-        source[0] = re.sub(r"(?m)^(# .+)$", rf"\1\n\n{link}, with its outputs.", source[0], count=1)
-
-
-def setup(app: Sphinx) -> dict[str, bool]:
-    """Sphinx's entry point."""
-    app.add_node(_Cards)
-    app.add_directive("gallery", _Gallery)
-    app.add_directive("programs", _Programs)
-    app.connect("source-read", _offer)
-    app.connect("doctree-resolved", _draw)
-    return {"parallel_read_safe": True, "parallel_write_safe": True}
