@@ -11,7 +11,14 @@ import re
 from html import escape
 from typing import Any
 
-__all__ = ["first_sentence", "introduction", "picture", "program_sentence", "states_picture"]
+__all__ = [
+    "first_sentence",
+    "introduction",
+    "partition_picture",
+    "picture",
+    "program_sentence",
+    "states_picture",
+]
 
 NOTEBOOK = re.compile(r"\A---\n.*?^---\n+# ([^\n]+)\n+((?:[^\n]+\n)+)", re.MULTILINE | re.DOTALL)
 VERDICT = re.compile(r"(\d+) states? on (\d+) replicas?, (none|\d+) drifts?")
@@ -28,8 +35,8 @@ def introduction(text: str) -> tuple[str, str] | None:
 
 
 def first_sentence(paragraph: str) -> str:
-    """The first sentence, with a full stop in the place of a colon."""
-    sentence = re.split(r"(?<=[.:?])\s", paragraph.strip(), maxsplit=1)[0]
+    """The first sentence, with a full stop in the place of a colon at its end."""
+    sentence = re.split(r"(?<=[.?])\s", paragraph.strip(), maxsplit=1)[0]
     return re.sub(r":$", ".", " ".join(sentence.split()))
 
 
@@ -42,35 +49,34 @@ def states_picture(states: int, replicas: int, drifting: int) -> str:
     """A row for each state and a column for each replica: one colour is one value."""
     rows, columns = min(states, MOST), min(replicas, MOST)
     bad = min(drifting, rows - (drifting < states))
-    width, height = 240 // columns, 96 // rows
-    body = []
-    for row in range(rows):
-        for column in range(columns):
-            differs = row >= rows - bad
-            fill = (
-                f"hsl({OTHERS[column % len(OTHERS)]} 45% {50 + 6 * (column // len(OTHERS))}%)"
-                if differs
-                else BLUE
-            )
-            corner = f'x="{column * width}" y="{row * height}"'
-            body.append(f'<rect {corner} width="{width - 2}" height="{height - 2}" fill="{fill}"/>')
     label = f"{states} states on {replicas} replicas, {drifting or 'none'} {'drifts' if drifting < 2 else 'drift'}"
-    return _svg(label, "".join(body))
+    return _grid(label, [[0] * columns] * (rows - bad) + [[*range(1, columns + 1)]] * bad)
 
 
-def _svg(label: str, body: str) -> str:
+def partition_picture(text: str) -> str:
+    """A column for each replica: one colour is one value."""
+    blocks = [block.split(",") for block in text.strip("{}").split("}{")]
+    labels = {int(replica): label for label, block in enumerate(blocks) for replica in block}
+    return _grid(text, [[labels[replica] for replica in sorted(labels)]])
+
+
+def _grid(label: str, rows: list[list[int]]) -> str:
+    """Equal numbers have one colour; 0 has the first one of strips."""
+    width, height = 240 / len(rows[0]), 96 / len(rows)
+    body = ""
+    for y, row in enumerate(rows):
+        for x, value in enumerate(row):
+            place = (
+                f'x="{x * width:.4g}" y="{y * height:.4g}" width="{width - 2:.4g}" height="{height - 2:.4g}"'
+            )
+            body += f'<rect {place} fill="{_colour(value)}"/>'
     head = f'<svg viewBox="0 0 240 96" role="img" aria-label="{escape(label)}"><title>{escape(label)}</title>'
     return f"{head}{body}</svg>"
 
 
-def _partition_picture(text: str) -> str:
-    from popsr._support.text.strip import STRIP_HEIGHT, strip_parts
-    from popsr.replicas import Partition
-
-    blocks = [block.split(",") for block in text.strip("{}").split("}{")]
-    labels = {int(replica): label for label, block in enumerate(blocks) for replica in block}
-    parts = strip_parts(Partition.from_labels([labels[each] for each in sorted(labels)]), 240)
-    return _svg(text, f'<g transform="scale(1 {96 / STRIP_HEIGHT})">{parts}</g>')
+def _colour(value: int) -> str:
+    turn, index = divmod(value - 1, len(OTHERS))
+    return f"hsl({OTHERS[index]} 45% {50 + 8 * (turn % 4)}%)" if value else BLUE
 
 
 def picture(outputs: list[dict[str, Any]]) -> str:
@@ -81,7 +87,10 @@ def picture(outputs: list[dict[str, Any]]) -> str:
     for each in outputs:
         if png := each.get("data", {}).get("image/png"):
             return f'<img src="data:image/png;base64,{"".join(png.split())}" alt="">'
-    if found := VERDICT.search(text):
-        return states_picture(int(found[1]), int(found[2]), 0 if found[3] == "none" else int(found[3]))
+    proofs = [
+        (int(s), int(n), 0 if drifts == "none" else int(drifts)) for s, n, drifts in VERDICT.findall(text)
+    ]
+    if proofs:
+        return states_picture(*max(proofs, key=lambda proof: proof[2]))
     shown = max(PARTITION.findall(text), key=len, default="")
-    return _partition_picture(shown) if shown else ""
+    return partition_picture(shown) if shown else ""

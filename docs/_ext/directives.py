@@ -21,11 +21,13 @@ __all__ = ["last_rows", "setup"]
 
 
 def last_rows(text: str, marker: str, count: int) -> list[str]:
-    """Head and last rows of the table between the comments ``<!-- marker -->`` and ``<!-- end of marker -->``."""
+    """Head and last rows of the table between two comments, without columns that are empty in these rows."""
     table = text.partition(f"<!-- {marker} -->")[2].partition(f"<!-- end of {marker} -->")[0].split("\n")
     rows = [line for line in table if line.startswith("|")]
     assert len(rows) >= 2 + count, f"expected a table of {marker}"
-    return rows[:2] + rows[-count:]
+    cells = [row.strip()[1:-1].split("|") for row in rows[:2] + rows[-count:]]
+    kept = [i for i in range(len(cells[0])) if any(row[i].strip() for row in cells[2:])]
+    return ["|" + "|".join(row[i] for i in kept) + "|" for row in cells]
 
 
 class _LastRows(SphinxDirective):
@@ -94,7 +96,7 @@ def _offer(app: Sphinx, page: str, source: list[str]) -> None:
     """Put a link to the notebook, as it ran, below the title of its page."""
     if introduction(source[0]) is not None:
         name = page.rpartition("/")[2]
-        link = f"{{nb-download}}`This notebook <{name}.ipynb>`"
+        link = f"{{nb-download}}`Download this notebook <{name}.ipynb>`"
         source[0] = re.sub(r"(?m)^(# .+)$", rf"\1\n\n{link}, with its outputs.", source[0], count=1)
 
 

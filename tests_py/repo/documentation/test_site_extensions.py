@@ -39,6 +39,7 @@ def test_each_notebook_has_a_title_and_a_sentence() -> None:
     [
         ("One of two. Another.", "One of two."),
         ("It fails:\n", "It fails."),
+        ("Two halves: one\nand two. Three.", "Two halves: one and two."),
         ("A sum\nof 0.5 is kept. And so on", "A sum of 0.5 is kept."),
     ],
 )
@@ -46,7 +47,7 @@ def test_first_sentences(paragraph: str, sentence: str) -> None:
     assert extension("cards").first_sentence(paragraph) == sentence
 
 
-def test_pictures_show_the_first_figure_verdict_or_partition() -> None:
+def test_pictures_show_a_figure_the_worst_verdict_or_a_partition() -> None:
     picture = extension("cards").picture
     figure = {"data": {"image/png": "iVBO\nRw==", "text/plain": "<Figure>"}}
     printed = {"text": ["not ok: 3 states on 4 replicas, 1 drifts\n", "w {0,1}{2,3}"]}
@@ -56,7 +57,10 @@ def test_pictures_show_the_first_figure_verdict_or_partition() -> None:
     assert (
         len(set(re.findall(r'fill="([^"]*)"', states))) == 5
     )  # one colour of what is equal, four of what drifts
-    assert "{0,2}{1,3}" in picture([{"text": "{0,1} w: {0,2}{1,3}"}])
+    assert picture([{"text": ["ok: 3 states on 4 replicas, none drifts\n", *printed["text"]]}]) == states
+    groups = picture([{"text": "{0,1} w: {0,2}{1,3}"}])
+    assert "{0,2}{1,3}" in groups
+    assert len(set(re.findall(r'fill="([^"]*)"', groups))) == 2
     assert picture([{"text": "no replicas"}]) == ""
 
 
