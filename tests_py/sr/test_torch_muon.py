@@ -32,8 +32,9 @@ def gradients(step: int) -> list[Any]:
     return [torch.randn(size, generator=generator) for size in SIZES]
 
 
-def orthogonal(x: Any, a: float, b: float, c: float, steps: int, eps: float) -> Any:
+def orthogonal(x: Any, coefficients: tuple[float, float, float], steps: int, eps: float) -> Any:
     """The iteration on the singular values, of which the vectors know nothing."""
+    a, b, c = coefficients
     u, s, v = np.linalg.svd(x, full_matrices=False)
     s = s / max(np.linalg.norm(s), eps)
     for _ in range(steps):
@@ -58,7 +59,7 @@ class Formula:
             direction = beta * self._kept[k] + (1 - beta) * g if given["nesterov"] else self._kept[k]
             rows, columns = x.shape
             own = 0.2 * max(rows, columns) ** 0.5 if given["adjust_lr_fn"] else max(1, rows / columns) ** 0.5
-            o = orthogonal(direction, *given["ns_coefficients"], given["ns_steps"], given["eps"])
+            o = orthogonal(direction, given["ns_coefficients"], given["ns_steps"], given["eps"])
             found.append(-own * o - given["weight_decay"] * x)
         return found
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
 from popsr import _core
 from popsr._program.op import Op
 from popsr._support.records import MissingSumInfo, StepKind
 from popsr._support.text.entry_points import public
 from popsr._support.text.html import Row
-from popsr.analysis._axes import ReplicaAxes, named_groups
 from popsr.analysis._explanation_html import explanation_html
 from popsr.errors import ArgumentTypeError
 
@@ -20,7 +19,7 @@ if TYPE_CHECKING:
     from popsr._program.tensor import Tensor
     from popsr.replicas import Partition
 
-__all__ = ["Explanation", "ExplanationRoot", "ExplanationStep", "Lint", "RootKind", "StepKind"]
+__all__ = ["Explanation", "ExplanationRoot", "ExplanationStep", "Lint", "RootKind", "StepKind", "Words"]
 
 RootKind = Literal[
     "stream",
@@ -82,6 +81,16 @@ class ExplanationRoot:
     text: str
 
 
+class Words(Protocol):
+    """Names of values and of groups of replicas in the words of those who wrote the program."""
+
+    def text(self, text: str) -> str:
+        """A text of the analysis with these names."""
+
+    def step(self, step: ExplanationStep) -> str:
+        """A step, which has the text of the analysis, in these words."""
+
+
 @public
 class Explanation:
     """The reason why two replicas are not proved equal, or are; made by ``PartitionAnalysis.explain``.
@@ -95,12 +104,15 @@ class Explanation:
             raise ArgumentTypeError("Explanation: cannot be constructed, expected facts.explain(t, r, s)")
         self._ir, self._tensor, self._replicas, self._found = ir, tensor, replicas, found
         self._text = found.text()
-        self._axes: ReplicaAxes | None = None
+        self._words: Words | None = None
 
-    def _with_axes(self, axes: ReplicaAxes | None) -> Explanation:
-        """Let texts have the names of axes beside groups of replicas."""
-        self._axes, self._text = axes, named_groups(self._found.text(), axes)
+    def _in(self, words: Words) -> Explanation:
+        """Let texts have other names of values and of groups of replicas."""
+        self._words = words
         return self
+
+    def _named(self, text: str) -> str:
+        return text if self._words is None else self._words.text(text)
 
     @property
     def tensor(self) -> Tensor:
@@ -125,16 +137,16 @@ class Explanation:
     @functools.cached_property
     def steps(self) -> tuple[ExplanationStep, ...]:
         """From the tensor to the root, a step an op; of equal replicas one step, which says why they are."""
+        words = self._words
+        return (
+            self._raw if words is None else tuple(replace(each, text=words.step(each)) for each in self._raw)
+        )
+
+    @functools.cached_property
+    def _raw(self) -> tuple[ExplanationStep, ...]:
+        """Steps with the text of the analysis."""
         return tuple(
-            ExplanationStep(
-                kind,
-                self._ir._tensor(id_),
-                _op(self._ir, op),
-                location,
-                (r, s),
-                partition,
-                named_groups(text, self._axes),
-            )
+            ExplanationStep(kind, self._ir._tensor(id_), _op(self._ir, op), location, (r, s), partition, text)
             for kind, id_, op, location, r, s, partition, text in self._found.steps()
         )
 
@@ -144,20 +156,33 @@ class Explanation:
         found = self._found
         if self.equal:
             return None
-        text = named_groups(found.root_text, self._axes)
-        return ExplanationRoot(cast("RootKind", found.root), found.root_location, text)
+        return ExplanationRoot(
+            cast("RootKind", found.root), found.root_location, self._named(found.root_text)
+        )
 
     @property
     def suggestion(self) -> str:
         """A change that would make them equal; empty when they are."""
-        return self._found.suggestion
+        return self._named(self._found.suggestion)
 
     def _missing_sum(self, declared: Partition) -> MissingSumInfo | None:
         """The gradient of a marked backward pass on the path; None without one."""
         return self._found.missing_sum(declared)
 
+    @functools.cached_property
+    def _told(self) -> str:
+        """The whole answer in words: the text of the analysis, with each of its steps told anew."""
+        parts, rest = [], self._text
+        for raw, step in zip(self._raw, self.steps, strict=True):
+            place = f"\n  {raw.location or '?'}: "
+            before, found, after = rest.partition(place + raw.text)
+            if found:  # long paths lack their middle
+                parts += [self._named(before), place + step.text]
+                rest = after
+        return "".join([*parts, self._named(rest)])
+
     def __str__(self) -> str:
-        return self._text
+        return self._text if self._words is None else self._told
 
     def __repr__(self) -> str:
         r, s = self._replicas
@@ -186,7 +211,7 @@ class Explanation:
             )
             for step in self.steps
         ]
-        title, *_ = self._text.split("\n", 1)
+        title, *_ = str(self).split("\n", 1)
         root = None if self.root is None else (self.root.location, self.root.text)
         return explanation_html(title, root, self.suggestion, rows, whole=whole)
 

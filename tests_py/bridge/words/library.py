@@ -1,13 +1,15 @@
-"""A package that lies where packages are installed, for tests of lines."""
+"""A package that lies where packages are installed, for tests of lines; lines of explanations."""
 
 from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
-__all__ = ["installed", "line_of"]
+__all__ = ["installed", "line_of", "told"]
 
 
 def installed(folder: Path, site: str, name: str, source: str) -> ModuleType:
@@ -28,3 +30,10 @@ def line_of(file: str, text: str) -> str:
     lines = Path(file).read_text().splitlines()
     [number] = [n for n, each in enumerate(lines, 1) if each.rstrip().endswith(f"# {text}")]
     return f"{os.path.abspath(file)}:{number}"
+
+
+def told(explanation: Any, file: str) -> list[str]:
+    """Lines of an explanation without their places and groups; places of a file inside of them are HERE."""
+    place = rf"(?:{re.escape(os.path.dirname(file))}/)?{re.escape(os.path.basename(file))}:\d+"
+    lines = [re.sub(rf"^( *|root: ){place}: ", r"\1", line) for line in str(explanation).splitlines()]
+    return [re.sub(place, "HERE", line.strip().partition(": differs between")[0]) for line in lines]

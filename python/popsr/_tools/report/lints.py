@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from popsr._program.building.location import short_place
 from popsr._support.text.amounts import plural
@@ -26,13 +27,13 @@ def lints_section(source: Source) -> Section:
     warnings = facts.warnings
     causes = drift_causes(facts)
     sentences = [_sentence(warnings, len(causes))]
-    tables = [_cause_table(facts, drifts) for drifts in causes[:_MAX_CAUSES]]
+    tables = [_cause_table(source, drifts) for drifts in causes[:_MAX_CAUSES]]
     if len(causes) > _MAX_CAUSES:
         sentences.append(f"The first {_MAX_CAUSES} causes are shown.")
     others = [lint for lint in warnings if not (lint.code == "L2" and causes)]
     if len(others) > _MAX_LINTS:
         sentences.append(f"Of the other lints the first {_MAX_LINTS} are shown.")
-    tables += _lint_tables(others[:_MAX_LINTS])
+    tables += _lint_tables([replace(each, text=source.in_words(each.text)) for each in others[:_MAX_LINTS]])
     return Section("lints", "Lints", sentences, tables)
 
 
@@ -71,21 +72,28 @@ def drift_causes(facts: PartitionAnalysis) -> list[list[DriftingVariable]]:
     return sorted(groups.values(), key=len, reverse=True)
 
 
-def _cause_table(facts: PartitionAnalysis, drifts: Sequence[DriftingVariable]) -> Table:
+def _cause_table(source: Source, drifts: Sequence[DriftingVariable]) -> Table:
     """The cause, the path from it to the first variable, and the variables."""
     first = drifts[0]
     place = short_place(first.cause_location)
     rows: list[tuple[Cell | str, ...]] = [
-        ("cause", Cell(place, is_root=True, more=first.cause_location), Cell(first.cause, is_root=True), "")
+        (
+            "cause",
+            Cell(place, is_root=True, more=first.cause_location),
+            Cell(source.in_words(first.cause), is_root=True),
+            "",
+        )
     ]
     pair = _pair_apart(first.declared, first.partition)
     if pair is not None:
-        rows += _path(facts.explain(first.variable, *pair))
-    rows.append(("helps", "", _short(first.suggestion, first.location, first.cause_location), ""))
+        why = source.facts.explain(first.variable, *pair)
+        rows += _path(why if source.words is None else why._in(source.words))
+    helps = _short(source.in_words(first.suggestion), first.location, first.cause_location)
+    rows.append(("helps", "", helps, ""))
     for drift in drifts:
-        name = drift.variable.name
         written = Cell(short_place(drift.location), more=drift.location)
-        text = f"'{name}' drifts: written last by {drift.op.kind}"
+        text = source.in_words(f"'{drift.variable.name}' drifts")
+        text += "" if source.words else f": written last by {drift.op.kind}"
         rows.append(("drifts", written, Cell(text, op=drift.op.id), _agree(drift.partition)))
     title = f"{plural(len(drifts), 'variable')} {'drifts' if len(drifts) == 1 else 'drift'}, from {place} on"
     return Table(("", "line", "step", "replicas that agree"), rows, f"L2: {title}")

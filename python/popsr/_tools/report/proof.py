@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from popsr._session.session import Session
@@ -12,10 +14,11 @@ from popsr._tools.report.model import Section, Table
 from popsr._tools.report.page import Report, report_of, write_report
 from popsr._tools.report.source import Source, program_name
 from popsr._tools.report.strips import Strips
-from popsr.errors import Error
+from popsr.errors import Error, ReplicaWarning
 
 if TYPE_CHECKING:
     from popsr._program.ir import Ir
+    from popsr.analysis._explanation import Words
 
 __all__ = ["proof_report"]
 
@@ -26,12 +29,16 @@ _OPEN = 30
 _Part = tuple[str, Sequence[str], Iterable[Sequence[object]]]
 
 
-def proof_report(verdict: str, parts: Iterable[_Part], ir: Ir, path: str | os.PathLike[str] | None) -> Report:
+def proof_report(
+    verdict: str, parts: Iterable[_Part], ir: Ir, words: Words, path: str | os.PathLike[str] | None
+) -> Report:
     """See :meth:`popsr.bridge.Proof.report`; a part is a heading, the names of columns, and rows."""
     where = None if path is None else read_path("report: path", path)
     tables = [_table(*part) for part in parts]
     try:
-        session = Session(ir)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ReplicaWarning)  # the report has them
+            session = Session(ir)
     except Error as error:  # an op that popsr lacks has no kernel
         sentences = (
             verdict,
@@ -40,7 +47,7 @@ def proof_report(verdict: str, parts: Iterable[_Part], ir: Ir, path: str | os.Pa
         report = Report(program_name(), [Section("proof", "Proof", sentences, tables)], Strips())
     else:
         first = Section("proof", "Proof", (verdict,), tables)
-        report = report_of(Source.of_session(session), [first])
+        report = report_of(replace(Source.of_session(session), words=words), [first])
     if where is not None:
         write_report(report, where)
     return report

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from popsr._session.session import Session
     from popsr._support.records import MemoryTimeline, ProfiledInstruction, SessionMemory
     from popsr.analysis import Communication, PartitionAnalysis, Traffic
+    from popsr.analysis._explanation import Words
     from popsr.replicas import Partition
 
 __all__ = ["Source", "program_name"]
@@ -48,6 +49,7 @@ class Source:
         communication: messages between ranks of one replica each.
         traffic: bytes and messages that this rank moved.
         profile: cost of all runs, and as recorded with the ids of ops; None without profile.
+        words: names of values in the words of the user's program; None of a program of popsr.
     """
 
     title: str
@@ -64,6 +66,11 @@ class Source:
     communication: Communication
     traffic: Mapping[Op, Traffic]
     profile: tuple[Profile, Sequence[ProfiledInstruction]] | None
+    words: Words | None = None
+
+    def in_words(self, text: str) -> str:
+        """A text of the analysis with these names."""
+        return text if self.words is None else self.words.text(text)
 
     @classmethod
     def of_session(cls, session: Session) -> Source:

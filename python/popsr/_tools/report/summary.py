@@ -47,7 +47,7 @@ def _drift(source: Source) -> tuple[Cell | str, ...]:
     variables = plural(len(source.ir.main_graph.variables), "variable")
     text = f"{count:,} of {variables} {'drifts' if count == 1 else 'drift'}"
     most = "" if len(causes) == 1 else f", {len(causes[0])} of them"
-    cause = f"{text}{most} since {short_place(first.cause_location)}: {first.cause}"
+    cause = f"{text}{most} since {short_place(first.cause_location)}: {source.in_words(first.cause)}"
     return (Cell(cause, is_root=True),)
 
 

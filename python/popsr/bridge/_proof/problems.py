@@ -12,8 +12,7 @@ from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._step.arguments import Step
 from popsr.bridge._step.paths import named_paths, named_patterns
-from popsr.bridge._step.pending import scope_of
-from popsr.bridge._step.values import Cause, ProvedValue, scope_in_words
+from popsr.bridge._step.values import Cause, ProvedValue
 from popsr.replicas import Partition
 
 __all__ = ["difference_findings", "lint_findings", "undeclared_finding"]
@@ -34,7 +33,7 @@ def lint_findings(lints: Iterable[Lint], step: Step) -> list[Annotation]:
         texts, scopes = found.setdefault((each.code, each.location), ([], []))
         if each.text not in texts:
             texts.append(each.text)
-        scope = "" if each.op is None else scope_in_words(step, scope_of(each.op))
+        scope = "" if each.op is None else step.names.scope(each.op)
         if scope and scope not in scopes:
             scopes.append(scope)
     return [

@@ -21,7 +21,7 @@ from popsr._support.text.frames import source_line
 from popsr._support.text.shown import shown
 from popsr._support.text.summary import Judged, Summary, line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis, analyze
-from popsr.analysis._axes import ReplicaAxes, named_groups, shown_axes, shown_groups
+from popsr.analysis._axes import ReplicaAxes, shown_axes, shown_groups
 from popsr.bridge._advice import Advice, advice_for
 from popsr.bridge._proof.problems import difference_findings, lint_findings, undeclared_finding
 from popsr.bridge._proof.proof_page import Section, page_of, write_page
@@ -74,8 +74,8 @@ class Proof(Judged):
         return (*map(self._named, found), *pending, *map(self._named, multiples(self.step)))
 
     def _named(self, lint: Lint) -> Lint:
-        """The lint with the names of axes in its text."""
-        return replace(lint, text=named_groups(lint.text, self.step.axes))
+        """The lint in words of the step."""
+        return replace(lint, text=self.step.names.text(lint.text))
 
     @functools.cached_property
     def _redundancy(self) -> Redundancy:
@@ -252,7 +252,10 @@ class Proof(Judged):
         Raises:
             FileError: it cannot be written.
         """
-        made: Report = call("_tools", "Proof.report", self._verdict(), _sections(self), self.step.ir, path)
+        step = self.step
+        made: Report = call(
+            "_tools", "Proof.report", self._verdict(), _sections(self), step.ir, step.names, path
+        )
         return made
 
     def as_dict(self) -> dict[str, Any]:

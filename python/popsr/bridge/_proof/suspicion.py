@@ -11,15 +11,14 @@ from popsr.analysis import Lint
 from popsr.analysis._drift import short_partition
 from popsr.bridge._step.arguments import Step
 from popsr.bridge._step.multiples import Program, Reduction
+from popsr.bridge._step.names import WORDS
 from popsr.ops._kinds import LINEAR, REDUCTIONS
 
-__all__ = ["SUSPICIOUS", "WORDS", "Redundancy"]
+__all__ = ["SUSPICIOUS", "Redundancy"]
 
 SUSPICIOUS = ("L6", "L7", "L10", "L11")
 """Codes of lints with which replicas may stay equal and still compute the wrong thing."""
 
-WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
-WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
 _WORDS_OF_SUMS = frozenset(["sum", "sum of squares", "product"])
 _SUMS = frozenset(["add", "mul", "square_add"])
 

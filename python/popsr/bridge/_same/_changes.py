@@ -12,12 +12,12 @@ from typing import Any, Literal, NamedTuple
 from popsr._program.building.location import short_place
 from popsr.analysis._axes import ReplicaAxes, shown_axes
 from popsr.bridge._advice._edited import Change, Insertion
-from popsr.bridge._proof.suspicion import WORDS
 from popsr.bridge._same._forms import axes_of
 from popsr.bridge._same._place import place_shown
 from popsr.bridge._same._suspects import Partial, Suspect, Suspects
 from popsr.bridge._same._values import called_at
 from popsr.bridge._step.arguments import Step
+from popsr.bridge._step.names import WORDS
 from popsr.ops._kinds import REDUCTIONS, SCALES
 from popsr.replicas import ReplicaGrouping
 

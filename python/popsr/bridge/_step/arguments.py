@@ -314,6 +314,10 @@ class Step(Protocol):
         """Lines from which those of ops were called."""
 
     @property
+    def names(self) -> Any:
+        """Names of its values, in the words of the user's program."""
+
+    @property
     def states(self) -> tuple[Argument, ...]:
         """The arguments that are states."""
 

@@ -16,6 +16,7 @@ from popsr.bridge._advice import Variant
 from popsr.bridge._proof.proof import Proof, proof_of
 from popsr.bridge._proof.runs import StepRuns
 from popsr.bridge._step.arguments import Argument, Loss, Reading, Result, Smaller
+from popsr.bridge._step.names import Names
 from popsr.replicas import Partition
 
 __all__ = ["BridgedStep"]
@@ -70,6 +71,11 @@ class BridgedStep(Summarised):
     def derivatives(self) -> frozenset[int]:
         """Numbers of the ops that are part of a backward pass, where the importer knows them."""
         return frozenset(self.ir._core.derivatives())
+
+    @functools.cached_property
+    def names(self) -> Names:
+        """Names of its values, in the words of the user's program."""
+        return Names(self)
 
     @property
     def states(self) -> tuple[Argument, ...]:

@@ -13,11 +13,12 @@ from popsr._support.text.one_line import one_line
 from popsr.analysis import Explanation, Lint, PartitionAnalysis
 from popsr.analysis._axes import ReplicaAxes, shown_groups
 from popsr.bridge._step.arguments import Argument, Result, Step
-from popsr.bridge._step.pending import PendingSum, producer_of, scope_of
+from popsr.bridge._step.names import producer_of
+from popsr.bridge._step.pending import PendingSum
 from popsr.dtypes import dtype
 from popsr.replicas import Partition
 
-__all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state", "scope_in_words"]
+__all__ = ["Cause", "ProvedValue", "SourceLine", "proved_result", "proved_state"]
 
 
 @public
@@ -102,11 +103,7 @@ class ProvedValue:
     @functools.cached_property
     def scope(self) -> str:
         """Module or named scope of the op that makes the gradient whose sum is missing, else the last value."""
-        return (
-            self._source.scope(self.equal)
-            if self.pending is None
-            else scope_in_words(self._source.step, self.pending.scope)
-        )
+        return self._source.scope(self.equal) if self.pending is None else self.pending.scope
 
     @property
     def result(self) -> Tensor | None:
@@ -122,7 +119,7 @@ class ProvedValue:
         found = None if result is None else facts._missing_sum(result, declared)
         if found is None and self.explanation is not None:
             found = self.explanation._missing_sum(declared)
-        return PendingSum.of(facts.ir, found, declared)
+        return PendingSum.of(self._source.step, found, declared)
 
     @functools.cached_property
     def pending_lint(self) -> Lint | None:
@@ -196,7 +193,7 @@ class _Source:
             for other in block[1:]:
                 if proved.labels[other] != proved.labels[block[0]]:
                     found = self.facts.explain(self.tensor, block[0], other)
-                    return found._with_axes(self.step.axes)
+                    return found._in(self.step.names)
         return None
 
     def written(self, equal: bool) -> str:
@@ -207,7 +204,7 @@ class _Source:
     def scope(self, equal: bool) -> str:
         """The scope of the op that makes the value."""
         writer = self._writer(equal)
-        return "" if writer is None else scope_in_words(self.step, scope_of(writer))
+        return "" if writer is None else self.step.names.scope(writer)
 
     def _writer(self, equal: bool) -> Op | None:
         if self.result is not None:
@@ -269,11 +266,6 @@ class SourceLine:
 
     def __str__(self) -> str:
         return f"{short_place(self.location)}: {self.text}"
-
-
-def scope_in_words(step: Step, scope: str) -> str:
-    """A scope as the framework's user writes it: JAX's named scopes, or the path of a module."""
-    return scope if step.source == "from_jax" else scope.replace("/", ".")
 
 
 def _suggestion(why: Explanation) -> str:

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from popsr._program.building.location import short_place
 from popsr._program.tensor import Tensor
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
 from popsr.bridge._step.arguments import Loss, Placement
 from popsr.bridge._step.builder import StepBuilder
-from popsr.bridge._step.places import at_definition
+from popsr.bridge._step.places import Place, at_definition
 from popsr.bridge._step.step import BridgedStep
 from popsr.bridge.torch._dtypes import Scalar, dtype_of
 from popsr.bridge.torch._importer import Importer, array_of
 from popsr.bridge.torch._one_device import Cuts, start_of, whole_of
 from popsr.bridge.torch._ranks.job import grouping_of_holders, grouping_of_values
 from popsr.bridge.torch._ranks.merge import Merged
+from popsr.bridge.torch._ranks.varying import Varying
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._step_of import RANDOM_SEED, Groups, RandomSeeds, Values, add_results
 from popsr.bridge.torch._tracing.capture import Recorded
@@ -98,11 +100,12 @@ def built(
                 states.append(leaf.path)
                 if patterns.of(leaf.path, leaf.owner) is None and (apart or leaf.owner in undeclared):
                     undeclared.append(leaf.path)
-        for number, varying in enumerate(seen.merged.varying):
+        for path, place, varying in _of_each_rank(seen.merged):
             values = Values([array_of(row) for row in varying.values], world)
             groups = grouping_of_values(values.labels())
             beside = Placement(start="own")
-            state = builder.state(f"of rank {number}", values.of_groups(groups), groups, placement=beside)
+            with builder.at(place):
+                state = builder.state(path, values.of_groups(groups), groups, placement=beside)
             inputs.append(Scalar(state) if varying.is_number else state)
         seeds = RandomSeeds(builder, patterns, world, seen.drawn)
         made = Importer(builder, grouping, seeds, seeds.of_generator).run(seen.merged.module, inputs)
@@ -115,6 +118,24 @@ def built(
         found = builder.finish()
     _check_common(found, dict(zip(seen.first.common, made[count:], strict=True)))
     return found, undeclared
+
+
+def _of_each_rank(merged: Merged) -> Iterator[tuple[str, Place | None, Varying]]:
+    """Values that differ between ranks, called by the user's line that first reads them."""
+    first: dict[Any, Any] = {}
+    for node in merged.module.graph.nodes if merged.varying else ():
+        for read in node.all_input_nodes:
+            first.setdefault(read, node)
+    given = [node for node in merged.module.graph.nodes if node.op == "placeholder"] if merged.varying else []
+    paths: dict[str, int] = {}
+    for node, varying in zip(given[len(given) - len(merged.varying) :], merged.varying, strict=True):
+        place = None
+        while place is None and node in first:
+            node = first[node]
+            place = place_of_node(node)
+        path = "value of each rank" + (f" at {short_place(f'{place.file}:{place.line}')}" if place else "")
+        paths[path] = paths.get(path, 0) + 1
+        yield path + (f" ({paths[path]})" if paths[path] > 1 else ""), place, varying
 
 
 def _returned(seen: Seen, patterns: Groups, places: Cuts, world: int) -> dict[str, dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -82,7 +82,12 @@ class Muon(Optimiser):
             raise AttributeValueError(
                 f"Muon: adjust_lr_fn is unknown, got {shown(adjust_lr_fn)}, expected one of {', '.join(_RATES)}"
             )
-        options = {**numbers, "momentum": momentum, "nesterov": nesterov, "ns_steps": ns_steps}
+        options: dict[str, Any] = {
+            **numbers,
+            "momentum": momentum,
+            "nesterov": nesterov,
+            "ns_steps": ns_steps,
+        }
         options |= {"ns_coefficients": tuple(ns_coefficients), "adjust_lr_fn": adjust_lr_fn}
         super().__init__(params, {**options, "maximize": maximize}, seed, moments)
 
@@ -108,15 +113,16 @@ class Muon(Optimiser):
         kept = momentum * self._moment(state, "momentum", p) + (1 - momentum) * wide
         update = momentum * kept + (1 - momentum) * wide if group["nesterov"] else kept
         update = _nearly_orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
-        update.mul_(_factor(*p.shape, group["adjust_lr_fn"]))
+        update.mul_(_factor(p.shape, group["adjust_lr_fn"]))
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
         self._keep(state, "momentum", kept, key)
         add_(p, update, alpha=-float(group["lr"]), key=key.at(state["step"]))
 
 
-def _factor(rows: int, columns: int, rate: str | None) -> float:
+def _factor(shape: Sequence[int], rate: str | None) -> float:
     """The factor of the learning rate; 0 rows or columns have no elements to step."""
+    rows, columns = shape
     if rate == "match_rms_adamw":
         return float(0.2 * max(rows, columns) ** 0.5)
     return float(max(1, rows / max(1, columns)) ** 0.5)
