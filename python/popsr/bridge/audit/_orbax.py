@@ -120,7 +120,8 @@ def _stored_bytes(where: str, folder: Path) -> int:
             for name in folders:
                 if stat.S_ISLNK(os.lstat(os.path.join(at, name)).st_mode):
                     raise CheckpointError(
-                        f"{where}: {shown_path(folder)} leads out of its folder, got the link {shown_name(name)}, expected folders"
+                        f"{where}: {shown_path(folder)} leads out of its folder, got the link {shown_name(name)}, "
+                        "expected folders"
                     )
     return total
 
