@@ -22,7 +22,13 @@ RUNNER = [
     for each in PROJECT["project"]["optional-dependencies"]["test"]
     if each.startswith(("pytest", "hypothesis"))
 ]
-IMPORTED_AS = {"scikit-learn": "sklearn", "pyyaml": "yaml", "ipython": "IPython", "dm-haiku": "haiku"}
+IMPORTED_AS = {
+    "scikit-learn": "sklearn",
+    "pyyaml": "yaml",
+    "ipython": "IPython",
+    "dm-haiku": "haiku",
+    "orbax-checkpoint": "orbax",
+}
 _wheels: dict[str, Path] = {}  # by preset: built once for all sessions of a call of nox
 
 

@@ -17,11 +17,15 @@ language = "en"
 extensions = [
     "myst_nb",
     "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
     "docstrings",
     "help_pages",
     "sphinx_copybutton",
     "sphinx_design",
     "reference",
+    "navigation",
+    "ranking",
+    "directives",
 ]
 # `popsr ops --markdown` prints ops.md with its table: that is a page of the reference.
 exclude_patterns = ["ops.md", "_ext"]
@@ -66,6 +70,7 @@ html_theme = "furo"
 html_title = f"popsr {version}"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_search_scorer = str(Path(__file__).parent / "_ext/scorer.js")
 html_show_sourcelink = False
 html_copy_source = False
 html_theme_options = {

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from written import write_files
 
 from popsr import errors
 from popsr._tools import help as _help
@@ -77,13 +78,9 @@ def _summary(name: str) -> str:
 
 
 def _generate(app: Sphinx) -> None:
-    folder = Path(app.srcdir) / "help"
-    shutil.rmtree(folder, ignore_errors=True)
-    for kind, names in (("lints", _help.LINTS), ("errors", ERRORS)):
-        (folder / kind).mkdir(parents=True)
-        for name in names:
-            (folder / kind / f"{name}.md").write_text(_text(name))
-    (folder / "index.md").write_text(index())
+    kinds = (("lints", _help.LINTS), ("errors", ERRORS))
+    texts = {f"{kind}/{name}.md": _text(name) for kind, names in kinds for name in names}
+    write_files(Path(app.srcdir) / "help", {**texts, "index.md": index()})
 
 
 def setup(app: Sphinx) -> dict[str, bool]:

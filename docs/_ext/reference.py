@@ -1,4 +1,4 @@
-"""The API reference: a page for each public module, written from the package itself when the site is built.
+"""The API reference: pages of public modules and names, written from the package itself when the site is built.
 
 A name that several modules export, as ``popsr.ops.add`` and ``popsr.ops.math.elementwise.add``, is described once,
 under its shortest path, on the page of the module that defines it. Modules of the program have pages under PopXL's
@@ -12,13 +12,14 @@ import inspect
 import io
 import pkgutil
 import re
-import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+
+from written import write_files
 
 import popsr
 from popsr._program.popxl_modules import POPXL_MODULES
@@ -49,6 +50,13 @@ SECTIONS = (
     ("popsr", "Programs: `popsr`"),
 )
 ORDER = (SECTIONS[-1], SECTIONS[6], *SECTIONS[:6])
+# Sections whose functions and classes have a page each; of the others, modules have, which are not in the menu.
+SINGLE = (
+    "Programs: `popsr`",
+    "Proofs, sessions, files",
+    "Stochastic rounding of arrays: `popsr.sr`",
+    "For tests: `popsr.testing`",
+)
 # Modules that import an optional package.
 NEEDS = {
     "popsr.guard.lightning": "lightning",
@@ -177,23 +185,44 @@ def _home(value: Any, path: str) -> str:
 
 def write(folder: Path) -> None:
     """Write all pages, and the index of them."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    texts: dict[str, str] = {}
     sections: dict[str, list[Page]] = {title: [] for _, title in ORDER}
-    for page in pages().values():
-        (folder / f"{page.module}.rst").write_text(_text(page))
-        title = next(t for prefix, t in SECTIONS if f"{page.module}.".startswith(f"{prefix}."))
-        sections[title].append(page)
-    (folder / "index.md").write_text(_index(sections))
-    text = io.StringIO()
-    with redirect_stdout(text):
+    found = pages()
+    for page in found.values():
+        texts |= {f"{name}.rst": text for name, text in _texts(page, found).items()}
+        sections[section_of(page.module)].append(page)
+    texts["index.md"] = _index(sections)
+    table = io.StringIO()
+    with redirect_stdout(table):
         importlib.import_module("popsr.__main__").main(["ops", "--markdown"])
-    (folder / "ops.md").write_text(text.getvalue())
+    write_files(folder, {**texts, "ops.md": table.getvalue()})
 
 
-def _text(page: Page) -> str:
-    title = page.module.replace("_", r"\_")
-    lines = [title, "=" * len(title), "", page.summary, ""]
+def section_of(module: str) -> str:
+    """The title of the section of the index that a module is in."""
+    return next(title for prefix, title in SECTIONS if f"{module}.".startswith(f"{prefix}."))
+
+
+def _texts(page: Page, modules: Collection[str]) -> dict[str, str]:
+    """Pages of a module and of its names, by their names; a name that a module has, too, is on the module's."""
+    single = section_of(page.module) in SINGLE
+    own = [entry for entry in page.entries if single and entry.kind != "data" and entry.path not in modules]
+    texts = {page.module: ("" if single else ":orphan:\n\n") + _text(page, own)}
+    for entry in own:
+        back = f"Of :doc:`{page.module}`."
+        texts[entry.path] = "\n".join(
+            [":orphan:", "", *_heading(entry.path), back, "", *_directive(entry), ""]
+        )
+    return texts
+
+
+def _heading(name: str) -> list[str]:
+    title = name.replace("_", r"\_")
+    return [title, "=" * len(title), ""]
+
+
+def _text(page: Page, elsewhere: Collection[Entry] = ()) -> str:
+    lines = [*_heading(page.module), page.summary, ""]
     if page.module == "popsr.errors":
         lines += [":doc:`/help/index` has a page for each, with an example and what helps.", ""]
     lines += [".. list-table::", "   :class: names", "   :widths: auto", ""]
@@ -202,7 +231,7 @@ def _text(page: Page) -> str:
         role = {"class": "class", "function": "func", "data": "data"}[entry.kind]
         lines += [f"   * - :py:{role}:`{entry.path}`", f"     - {_first_sentence(entry)}"]
     for entry in entries:
-        lines += ["", *_directive(entry)]
+        lines += ["", *_directive(entry)] if entry not in elsewhere else []
     return "\n".join(lines) + "\n"
 
 
@@ -233,7 +262,7 @@ def _shared_signature(value: Any) -> str:
 
 
 def _index(sections: dict[str, list[Page]]) -> str:
-    modules = "\n".join(page.module for found in sections.values() for page in found)
+    modules = "\n".join(page.module for title in SINGLE for page in sections[title])
     lines = [INDEX.format(modules=modules)]
     for title, found in sections.items():
         lines += [f"## {title}", "", "| module | contents | names |", "| --- | --- | --- |"]

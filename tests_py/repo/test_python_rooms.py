@@ -193,6 +193,7 @@ OPTIONAL = {
     "onnx",
     "safetensors",
     "sklearn",
+    "tensorstore",
     "torch",
     "tqdm",
     "treescope",

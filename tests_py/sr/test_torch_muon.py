@@ -135,7 +135,7 @@ REFUSED: dict[str, tuple[Any, dict[str, Any], type, str]] = {
         (2, 2),
         {"ns_coefficients": (1.0, 2.0)},
         errors.ArgumentTypeError,
-        "Muon: ns_coefficients is not three numbers",
+        "Muon: ns_coefficients is not a tuple, got .*, expected three numbers",
     ),
     "rate": (
         (2, 2),

@@ -15,6 +15,7 @@ _OPTIONAL = {
         "mpi4py",
         "onnx",
         "optax",
+        "orbax",
         "rich",
         "safetensors",
         "scipy",

@@ -11,7 +11,7 @@ import pytest
 
 from popsr import errors
 from popsr.__main__ import main
-from popsr.bridge.audit import audit, between
+from popsr.bridge.audit import audit
 from popsr.bridge.audit._layouts import LAYOUTS, name_facts
 from popsr.bridge.audit._mesh import Mesh
 
@@ -276,15 +276,3 @@ def test_a_distributed_checkpoint_without_metadata_is_damaged(tmp_path: Path) ->
     assert len(report.damaged) == 2
     assert "step_2/rank_0' has no .metadata, which is written last, got '__0_0.distcp'" in report.damaged[0]
     assert not report.ok
-
-
-def test_orbax_is_refused(tmp_path: Path) -> None:
-    for job in ("a", "b"):
-        (tmp_path / job / "10/default").mkdir(parents=True)
-        (tmp_path / job / "10/default/_METADATA").write_text("{}")
-        with pytest.raises(errors.FileError, match=r"1 file without a rank as '_METADATA', one copy"):
-            audit(tmp_path / job)
-    with pytest.raises(
-        errors.UnsupportedError, match="is a checkpoint of Orbax, which is not read, expected"
-    ):
-        between(tmp_path / "a", tmp_path / "b")

@@ -17,6 +17,7 @@ OLDEST = {"jax": (0, 5, 0), "mpi4py": (4, 1, 0), "onnx": (1, 16, 0), "torch": (2
 _WANTED = {name: ".".join(map(str, release[:2])) for name, release in OLDEST.items()} | {
     "lightning": "2.6",
     "optax": "0.2.4",
+    "tensorstore": "0.1.86",
     "transformers": "5.0",
 }
 _NAMES = {"jax": "JAX", "mpi4py": "mpi4py", "onnx": "ONNX", "torch": "PyTorch"}

@@ -30,8 +30,8 @@ Files = dict[str, Path]
 def between(a: str | os.PathLike[str], b: str | os.PathLike[str], *, whole: bool = False) -> AuditReport:
     """Compare what two jobs saved, byte by byte: before and after a refactoring, or on two machines.
 
-    Files are compared with those of equal names, below two folders; a checkpoint of torch.distributed.checkpoint is
-    one, whatever the number of its ranks.
+    Files are compared with those of equal names, below two folders; a checkpoint of torch.distributed.checkpoint or
+    Orbax is one, whatever the number of its ranks.
 
     Args:
         a: a folder of checkpoints of a job, or one file.

@@ -31,15 +31,15 @@ def audit(
     """Compare the checkpoints of all ranks of a job with the groups that should hold equal bits.
 
     The files are mapped and compared in chunks, so memory is bounded whatever their size; tensors of
-    torch.distributed.checkpoint are read whole, two at a time. Objects that are no tensors are counted, and none is
-    made. A file that is damaged is listed, and the others are compared.
+    torch.distributed.checkpoint and Orbax are read whole, two at a time. Objects that are no tensors are counted, and
+    none is made. A file that is damaged is listed, and the others are compared.
 
     Args:
         source: a folder, whose files say their rank and step in their path, as ``step_10/rank_3.safetensors`` or as
             DeepSpeed, Megatron, NeMo and Trainer name them; or a pattern with ``{rank}`` and maybe ``{step}``, as
             ``"run/{step}/model-{rank}.pt"``. Files of safetensors and popsr end in ``.safetensors``, those of PyTorch
             in ``.pt``, ``.pth``, ``.bin`` or ``.ckpt``; of torch.distributed.checkpoint each rank has a folder with
-            ``.metadata``, or its own ``__3.metadata`` in one.
+            ``.metadata``, or its own ``__3.metadata`` in one; those of Orbax have ``_METADATA``, for each job.
         groups: which ranks should be equal, see ``DeclaredGroups``. Default: all ranks, and of files whose names
             have axes those that differ in the data rank alone.
         ranks: number of ranks. Default: one more than the largest that is found, of each axis.

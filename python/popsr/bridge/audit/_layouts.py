@@ -87,11 +87,13 @@ _WRITER = re.compile(r"(?:^|/)__(\d+)\.metadata$")
 _STEP = re.compile(
     r"(?:^|[^a-z])(?:step|iter|iteration|checkpoint|global_step|epoch)[-_=.]?(\d+)", re.IGNORECASE
 )
+# Of Orbax's manager: folders of steps are numbers, with items in them.
+_NUMBER = re.compile(r"(?:^|/)(\d+)/(?:[^/]+/)?(?:_METADATA|_CHECKPOINT_METADATA|_sharding|manifest\.ocdbt)$")
 
 
 def name_facts(path: str) -> Named:
     """Facts of a path below the folder of a job."""
-    steps = _STEP.findall(path)
+    steps = _STEP.findall(path) or _NUMBER.findall(path)
     step = int(steps[-1]) if steps else None
     for layout in LAYOUTS:
         found = layout.pattern.search(path)

@@ -9,15 +9,12 @@ from pathlib import Path
 
 from popsr._support.host.files import file_errors, shown_path
 from popsr._support.text.shown import shown
-from popsr.bridge.audit._dcp_metadata import is_metadata
 from popsr.bridge.audit._layouts import BY_RANK, LONE, Named, name_facts
 from popsr.bridge.audit._mesh import RANK
-from popsr.bridge.audit._readers import ORBAX, RANGES, SUFFIXES
+from popsr.bridge.audit._readers import SUFFIXES, Reader, reader_of
 from popsr.errors import AttributeValueError, FileError
 
 __all__ = ["Family", "Place", "families_of", "files_of", "find_places", "refusal"]
-
-_RANDOM_STATES = "random_states_"  # of Accelerate, by torch.save
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +81,7 @@ def find_places(where: str, source: Path) -> list[Place]:
     if not found:
         raise FileError(
             f"{where}: no files of ranks in {shown_path(source)}, expected names with rank0, rank1 ... that end in "
-            f"{', '.join(SUFFIXES)}, folders of torch.distributed.checkpoint, or a pattern with {{rank}}"
+            f"{', '.join(SUFFIXES)}, folders of torch.distributed.checkpoint or Orbax, or a pattern with {{rank}}"
         )
     return sorted(found, key=lambda each: (_order(each.step), each.named.place, str(each.path)))
 
@@ -99,10 +96,11 @@ def refusal(where: str, source: Path, families: Iterable[Family]) -> FileError:
         "expected one of each rank (with torch.distributed.checkpoint no_dist=True, into rank_0, rank_1 ...), logs of "
         "log_hashes, groups as 'tp' for what tensor ranks share, or --between another job"
     )
-    if any(is_metadata(each.path) for family in families for each in family.places):
+    whose = sorted({_whole_of(each.path) for family in families for each in family.places} - {""})
+    if whose:
         return FileError(
             f"{where}: no rank has a checkpoint of its own in {shown_path(source)}, got one of all ranks by "
-            f"torch.distributed.checkpoint, which keeps one copy of what ranks hold in common, {remedy}"
+            f"{' and '.join(whose)}, which keeps one copy of what ranks hold in common, {remedy}"
         )
     got = "; ".join(map(str, families))
     return FileError(f"{where}: nothing in {shown_path(source)} can be compared, got {got}, {remedy}")
@@ -119,23 +117,26 @@ def files_of(where: str, folder: Path) -> list[Path]:
             raise FileError(
                 f"{where}: cannot read {shown_path(folder)}, got no folder, expected one of files by rank"
             )
-        found = sorted(each for each in folder.rglob("*") if _is_checkpoint(each) and each.is_file())
-    complete = {each.parent for each in found if is_metadata(each)}
-    # Metadata are written last: one file of each folder without any says so.
-    lone: dict[Path, Path] = {}
-    for each in found:
-        if each.suffix == RANGES and each.parent not in complete:
-            lone.setdefault(each.parent, each)
-    return [each for each in found if each.suffix != RANGES or lone.get(each.parent) is each]
+        found = [(each, reader_of(each)) for each in sorted(folder.rglob("*")) if each.is_file()]
+    is_told: set[tuple[Reader, Path]] = set()
+    chosen = []
+    for path, reader in found:
+        if reader is None:
+            continue
+        if reader.is_complete is not None:
+            key = reader, path.parent
+            if key in is_told:
+                continue
+            is_told.add(key)  # one file of a folder is enough
+            if reader.is_complete(path.parent):
+                continue
+        chosen.append(path)
+    return chosen
 
 
-def _is_checkpoint(path: Path) -> bool:
-    return (
-        path.suffix in (*SUFFIXES, RANGES)
-        or is_metadata(path)
-        or path.name == ORBAX
-        or path.name.startswith(_RANDOM_STATES)
-    )
+def _whole_of(path: Path) -> str:
+    reader = reader_of(path)
+    return "" if reader is None else reader.whole
 
 
 def _of_pattern(where: str, text: str) -> list[Place]:

@@ -76,7 +76,7 @@ class Muon(Optimiser):
         read_int("Muon: ns_steps", ns_steps, 0, 99)
         if not is_a(ns_coefficients, (tuple, list)) or len(ns_coefficients) != 3:
             raise ArgumentTypeError(
-                f"Muon: ns_coefficients is not three numbers, got {shown(ns_coefficients)}"
+                f"Muon: ns_coefficients is not a tuple, got {shown(ns_coefficients)}, expected three numbers"
             )
         if adjust_lr_fn not in (None, *_RATES):
             raise AttributeValueError(
