@@ -11,7 +11,7 @@ import pytest
 
 import popsr.bridge.torch as bridge
 from popsr.bridge import UnsupportedOpsError
-from popsr.errors import ArgumentTypeError, ReplicaError, UnsupportedError
+from popsr.errors import ArgumentTypeError, ReplicaError, UnknownNameError, UnsupportedError
 
 torch = pytest.importorskip("torch")
 
@@ -254,6 +254,15 @@ def test_arguments(call: Callable[[], Any], error: type[Exception], text: str) -
         ({"equal": [3]}, ArgumentTypeError, "a pattern of equal is not a str, got 3"),
         ({"equal": range(10**12)}, ValueError, "equal has too many items, got 1000000000000"),
         ({"process_groups": "a"}, ArgumentTypeError, "process_groups is not a mapping, got 'a'"),
+        (
+            {"groups": {"*": "none"}},
+            ArgumentTypeError,
+            "groups are said otherwise, got 'none', expected lists",
+        ),
+        ({"groups": {"*": 0}}, ArgumentTypeError, "groups are said otherwise, got 0, expected lists"),
+        ({"equal": ["first.wieght"]}, UnknownNameError, "got 'first.wieght', expected 'first.weight'"),
+        ({"groups": {"third.*": [0, 1]}}, UnknownNameError, r"groups or equal of nothing, got 'third.\*'"),
+        ({"equal": "X"}, UnknownNameError, "groups or equal of nothing, got 'X', expected 'x'"),
     ],
 )
 def test_declarations(given: dict[str, Any], error: type[Exception], text: str) -> None:
@@ -264,6 +273,15 @@ def test_declarations(given: dict[str, Any], error: type[Exception], text: str) 
     ):
         with pytest.raises(error, match=text):
             read(**{"replicas": 2, **given})
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"equal": ["*", "x"]}, {"equal": "random seed"}, {"groups": {"*.bias": [0, 1]}}, {"equal": "result"}],
+)
+def test_patterns_that_fit_something_are_taken(given: dict[str, Any]) -> None:
+    """A pattern need not be the first that fits, and a step need not draw random numbers."""
+    bridge.trace_step(lambda m, x: m(x), models.mlp(), None, X, replicas=2, **given)
 
 
 def test_initial_values_that_differ_in_their_group() -> None:

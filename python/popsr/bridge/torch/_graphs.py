@@ -93,7 +93,9 @@ def from_export(
                 results.append(value)
         add_results(builder, {f"result[{i}]": {} for i in range(len(results))}, results)
         seeds.finish()
-        return builder.finish()
+        found = builder.finish()
+    patterns.require_used_in(found)
+    return found
 
 
 def _check_memory(where: str, given: Mapping[str, Any], written: Iterable[str]) -> None:
@@ -208,7 +210,9 @@ def from_fx(
         results = made[: traced.meta["returned"]]
         add_results(builder, {f"result[{i}]": {} for i in range(len(results))}, results)
         seeds.finish()
-        return builder.finish()
+        found = builder.finish()
+    patterns.require_used_in(found)
+    return found
 
 
 def _reader(

@@ -8,14 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._support.host.arguments import read_mapping, read_text
-from popsr._support.text.nearest import nearest
 from popsr._support.text.shown import shown
 from popsr.bridge._step.arguments import Array, Cut, Start, Whole
 from popsr.bridge.torch._ranks.job import is_running
 from popsr.bridge.torch._states.leaves import Leaf
 from popsr.bridge.torch._user.patterns import Patterns
 from popsr.bridge.torch._wrappers.recipes import is_wrapped
-from popsr.errors import ArgumentTypeError, UnknownNameError, UnsupportedError
+from popsr.errors import ArgumentTypeError, UnsupportedError
 
 __all__ = ["Cuts", "Parts", "Said", "check_alone", "joined", "start_of", "whole_of"]
 
@@ -77,11 +76,7 @@ class Cuts:
         Raises:
             UnknownNameError: there is one.
         """
-        for pattern in self._patterns.unused(paths):
-            raise UnknownNameError(
-                f"{self._where}: cuts of nothing, got {shown(pattern)}, expected "
-                f"{nearest(pattern, paths) or 'one of ' + shown(list(paths))}"
-            )
+        self._patterns.require_used(paths, f"{self._where}: cuts")
 
 
 def _moved(cut: Callable[[Any, int], Any], whole: Array, rank: int) -> Any:

@@ -12,6 +12,7 @@ from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, Variable, constant
 from popsr._support.host.arguments import read_items, read_mapping, read_text
 from popsr._support.text.shown import shown
+from popsr.bridge._step.arguments import Step
 from popsr.bridge._step.builder import StepBuilder
 from popsr.bridge.torch._dtypes import Scalar
 from popsr.bridge.torch._ranks.job import (
@@ -57,6 +58,16 @@ class Groups(Patterns[ReplicaGrouping]):
                 *((read_text(f"{where}: a pattern of equal", each), everyone) for each in shared),
             ]
         )
+        self._where = where
+
+    def require_used_in(self, step: Step) -> None:
+        """Refuse patterns that fit no argument and no result of a step; it need not draw random numbers.
+
+        Raises:
+            UnknownNameError: there is one.
+        """
+        paths = [*(each.path for each in step.arguments), *(each.path for each in step.results), RANDOM_SEED]
+        self.require_used(paths, f"{self._where}: groups or equal")
 
 
 class Values:

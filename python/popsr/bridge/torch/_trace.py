@@ -106,6 +106,7 @@ def trace_step(
         unsupported: "conservative" lets a step with ops that popsr lacks be proved.
     Raises:
         MissingPackageError: PyTorch is not installed, or too old.
+        UnknownNameError: a pattern of ``groups``, ``equal`` or ``cuts`` fits nothing.
         UnsupportedOpsError: the step has ops that popsr lacks; all of them are named, with lines.
         UnsupportedError: Python's control flow or a shape depends on the data, or ranks run different ops.
         ReplicaError: process groups do not fit together, or not to the number of replicas.
@@ -128,6 +129,7 @@ def trace_step(
         shared = _shared(seen, patterns, world)
         builder.hint(None if shared is None else shared.hint)
         made, apart = built(seen, grouping, patterns, places, builder, world)
+        patterns.require_used_in(made)
         places.require_used([*(each.path for each in made.arguments), *(each.path for each in made.results)])
         reader = Reader(read, model, optimizer, synchronous, seen.has_local_norms, seen.may_be_wrapped)
         variants = changes(made, apart, shared, reader)

@@ -36,9 +36,11 @@ class AdamW(Optimiser):
         foreach: one call steps all weights of a group, where they are contiguous and share no memory; False: one
             call for each. The bits are the same.
         seed: of the rounding; the order of the parameters and the number of their step are part of each key. Default:
-            one from the OS. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
+            one from the OS; needed in a job of several ranks, the same on all, else equal weights would be rounded
+            apart. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
         moments: dtype of both moments.
     Raises:
+        TypeError: there is no seed in a job of several ranks.
         TypeError, ValueError: see :func:`popsr.sr.adamw_`, at the first step.
     """
 

@@ -39,7 +39,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         self, params: Iterable[Any], options: dict[str, Any], seed: int | None, moments: torch.dtype
     ) -> None:
         """Options are defaults of the groups."""
-        seed = secrets.randbits(64) if seed is None else seed
+        seed = _own_seed(type(self).__name__) if seed is None else seed
         if options.get("foreach") is not None:
             read_bool(f"{type(self).__name__}: foreach", options["foreach"])
         super().__init__(params, {**options, "seed": seed})
@@ -211,6 +211,23 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             for name, value in state_dict["state"].get(i, {}).items():
                 if isinstance(value, torch.Tensor):
                     self.state[p][name] = value.clone()
+
+
+def _own_seed(name: str) -> int:
+    """A seed from the OS.
+
+    Raises:
+        ArgumentTypeError: this is a rank of a job, in which each would have another one: equal weights would drift.
+    """
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
+    if ranks > 1:
+        raise ArgumentTypeError(
+            f"{name}: seed is missing in a job of {ranks} ranks, where weights that are equal would be rounded apart, "
+            "expected seed=..., the same on all ranks"
+        )
+    return secrets.randbits(64)
 
 
 def _local(value: Any) -> Any:

@@ -8,7 +8,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+import popsr.bridge.torch as bridge  # noqa: E402
 import popsr.sr.torch as rounding  # noqa: E402
+from popsr.errors import ArgumentTypeError, UnsupportedError  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 
 OPTIMISERS = ("AdamW", "SGD", "Lion")
@@ -49,3 +51,33 @@ def test_updates_of_whole_parameters() -> None:
         gloo.run(2, stepped, "Adafactor", True, True)
     whole = gloo.run(2, stepped, "Adafactor", True, False)
     assert whole[0] == whole[1]
+
+
+def without_a_seed(kind: str) -> str:
+    """The error of an optimiser that this rank would seed by itself."""
+    with pytest.raises(ArgumentTypeError) as caught:
+        getattr(rounding, kind)([torch.nn.Parameter(torch.ones(3))])
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["AdamW", "Adafactor"])
+def test_ranks_without_a_common_seed_are_refused(kind: str) -> None:
+    """Each would round equal weights by numbers of its own."""
+    found = gloo.run(2, without_a_seed, kind)
+    expected = (
+        f"{kind}: seed is missing in a job of 2 ranks, where weights that are equal would be rounded apart"
+    )
+    assert all(text.startswith(expected) for text in found)
+
+
+@pytest.mark.parametrize("kind", [*OPTIMISERS, "Adam", "Adafactor"])
+def test_steps_are_not_read(kind: str) -> None:
+    """The refusal names the optimiser that is read."""
+    with pytest.raises(UnsupportedError, match=f"popsr.sr.torch.{kind} is not read .*, expected torch.optim"):
+        bridge.trace_step(
+            lambda model, optimizer, x: optimizer.step(),
+            torch.nn.Linear(4, 2).bfloat16(),
+            lambda model: getattr(rounding, kind)(model.parameters(), seed=3),
+            torch.ones(2, 4),
+            replicas=2,
+        )

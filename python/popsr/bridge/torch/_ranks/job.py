@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from popsr._support.text.shown import shown
-from popsr.errors import MissingPackageError, ReplicaError, UnsupportedError
+from popsr.errors import ArgumentTypeError, MissingPackageError, ReplicaError, UnsupportedError
 from popsr.replicas import ReplicaGrouping
 
 __all__ = [
@@ -227,6 +227,11 @@ def grouping_of_ranks(value: Any, world: int, where: str) -> ReplicaGrouping:
     if isinstance(value, ReplicaGrouping):
         found = value
     else:
+        if isinstance(value, str) or not isinstance(value, Iterable):
+            raise ArgumentTypeError(
+                f"{where}: groups are said otherwise, got {shown(value)}, expected lists of ranks, a number for each "
+                "rank or a ReplicaGrouping"
+            )
         items = list(value)
         if items and isinstance(items[0], int):
             labels = items

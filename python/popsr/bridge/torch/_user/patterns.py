@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Generic, TypeVar
+
+from popsr._support.text.nearest import nearest
+from popsr._support.text.shown import shown
+from popsr.errors import UnknownNameError
 
 __all__ = ["Patterns"]
 
@@ -30,9 +34,22 @@ class Patterns(Generic[_T]):
                     return value
         return None
 
-    def unused(self, paths: Sequence[str]) -> Iterator[str]:
-        """Patterns that fit none of some paths."""
-        return (pattern for pattern, _ in self._pairs if not any(_fits(pattern, path) for path in paths))
+    def require_used(self, paths: Iterable[str], what: str) -> None:
+        """Refuse patterns that fit nothing: a name that is misspelt would say nothing, without a word.
+
+        Args:
+            paths: all that there is.
+            what: the call and the argument, for the message.
+        Raises:
+            UnknownNameError: a pattern fits none of the paths.
+        """
+        paths = list(dict.fromkeys(paths))
+        for pattern, _ in self._pairs:
+            if not any(_fits(pattern, path) for path in paths):
+                raise UnknownNameError(
+                    f"{what} of nothing, got {shown(pattern)}, expected "
+                    f"{nearest(pattern, paths) or 'one of ' + shown(paths)}"
+                )
 
 
 def _fits(pattern: str, path: str) -> bool:
