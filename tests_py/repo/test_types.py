@@ -34,13 +34,13 @@ WITHOUT_TYPES = re.compile(r"\b(popxl\w*|popart|poptorch|popdist)\b")
 CONFIG = """\
 [mypy]
 strict = True
-[mypy-sklearn.*,matplotlib.*,safetensors.*,onnx.*,optax.*]
+[mypy-sklearn.*,matplotlib.*,safetensors.*,onnx.*,optax.*,orbax.*]
 ignore_missing_imports = True
 """
 # Cells of notebooks are short of annotations, as cells are.
 NOTEBOOK = "# mypy: allow-untyped-defs, allow-incomplete-defs, allow-untyped-calls\n"
 # Steps of other frameworks, whose own functions have no types, are written as their users write them.
-FRAMEWORKS = {"jax", "torch"}
+FRAMEWORKS = {"jax", "orbax", "torch"}
 # Its stand-in of a library makes constructors that mypy does not see.
 UNCHECKED = {"cells_prove_equinox"}
 

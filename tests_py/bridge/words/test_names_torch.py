@@ -64,7 +64,7 @@ class Net(nn.Module):
 def traced(
     step: Callable[..., Any], make: Callable[[], Any] = Net, optimizer: Any = torch.optim.SGD
 ) -> Proof:
-    options = {"replicas": 2, "groups": {".*seen": [[0], [1]]}} if make is Net else {"replicas": 2}
+    options = {"replicas": 2}
     made = bridge.trace_step(
         step, make, lambda m: optimizer(m.parameters(), 0.1), torch.ones(2, 4), **options
     )

@@ -17,6 +17,7 @@ from popsr._support.host.files import file_errors, shown_name, shown_path
 from popsr._support.host.frameworks import not_installed
 from popsr._support.host.regular_files import check_regular
 from popsr._support.text.one_line import one_line
+from popsr._support.text.shown import shown
 from popsr.bridge.audit._held import Array, Contents, Held
 from popsr.bridge.audit._orbax_reader import Reader
 from popsr.errors import CheckpointError, UnsupportedError
@@ -94,8 +95,8 @@ def read_orbax(where: str, path: Path) -> Contents:
         raise CheckpointError(f"{where}: {shown_path(folder)} is a save by Orbax that did not finish")
     if (folder / _AGGREGATE).is_file():
         raise UnsupportedError(
-            f"{where}: {shown_path(folder)} is of an old version of Orbax, got values in {_AGGREGATE!r}, expected all "
-            "in arrays"
+            f"{where}: {shown_path(folder)} is of an old version of Orbax, got values in {shown(_AGGREGATE)}, expected "
+            "all in arrays"
         )
     if importlib.util.find_spec("tensorstore") is None:
         raise not_installed(where, "tensorstore")
