@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -162,3 +163,30 @@ def test_states_without_a_gradient_come_after_those_whose_sum_is_missing() -> No
     assert "each replica has a part of its gradient" in first
     assert second.startswith("'0.running_mean', '0.running_var' differ inside groups")
     assert second.endswith(" in '0'")
+
+
+class Buffers(nn.Module):
+    """A buffer of the root, and those of a part, which one mistake makes differ at two lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.register_buffer("seen", torch.zeros(4))
+
+    def forward(self, x: Any) -> Any:
+        self.get_buffer("seen").add_(x.mean(0))
+        return self.norm(x)
+
+
+def test_a_scope_is_that_of_the_line() -> None:
+    """The first line is outside of the module in which the other is."""
+    line = inspect.getsourcelines(Buffers.forward)[1]
+    made = bridge.trace_step(lambda model, x: model(x).sum(), Buffers, None, torch.ones(4, 4), replicas=2)
+    proof = made.prove()
+    assert {each.path for each in proof.drifting} == {"seen", "norm.running_mean", "norm.running_var"}
+    [text] = proof.problems
+    at = f"test_causes_torch.py:{line + 1}", f"test_causes_torch.py:{line + 2}"
+    is_root = text.startswith("'seen'")
+    first, other = at if is_root else at[::-1]
+    scope = "" if is_root else " in 'norm'"
+    assert text.endswith(f"; made at {first}{scope}; likewise at {other}")

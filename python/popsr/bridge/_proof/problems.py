@@ -110,17 +110,21 @@ def _differ(value: ProvedValue, ending: str) -> str:
 
 def _merged(causes: Sequence[Cause], values: Sequence[ProvedValue]) -> Cause:
     """Causes of one line as one, which says how many there are, and where else values are made."""
-    scopes = [*dict.fromkeys(each.scope for each in values if each.scope)]
+    scopes = [*dict.fromkeys(each.scope for each in values)]
+    if not all(scopes):  # the line of the first is not in the scope of another
+        scopes = [scope for scope in scopes[:1] if scope]
     first = causes[0]
     count = len({each.text for each in causes}) - 1
     places = [*dict.fromkeys(short_place(each.mended or each.written) for each in causes)][1:]
     more = f" (and {count} more)" if count else ""
     left = f" and {len(places) - 2} more" if len(places) > 2 else ""
-    likewise = f" (likewise at {', '.join(places[:2])}{left})" if places else ""
+    likewise = f"likewise at {', '.join(places[:2])}{left}" if places else ""
+    if first.suggestion:
+        likewise = f"{first.suggestion} ({likewise})" if likewise else first.suggestion
     return replace(
         first,
         text=one_line(first.text, 140) + more,
-        suggestion=first.suggestion + likewise,
+        suggestion=likewise,
         scope=named_patterns(scopes, 2),
     )
 
