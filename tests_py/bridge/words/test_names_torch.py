@@ -64,9 +64,8 @@ class Net(nn.Module):
 def traced(
     step: Callable[..., Any], make: Callable[[], Any] = Net, optimizer: Any = torch.optim.SGD
 ) -> Proof:
-    options = {"replicas": 2}
     made = bridge.trace_step(
-        step, make, lambda m: optimizer(m.parameters(), 0.1), torch.ones(2, 4), **options
+        step, make, lambda m: optimizer(m.parameters(), 0.1), torch.ones(2, 4), replicas=2
     )
     return made.prove()
 
