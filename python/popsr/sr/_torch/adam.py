@@ -14,6 +14,7 @@ from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
 from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, widened
+from popsr.sr._torch.states import Decay
 from popsr.sr._torch.steps import Weight
 
 __all__ = ["Adam", "AdamW"]
@@ -49,7 +50,7 @@ class AdamW(Optimiser):
         "exp_avg_sq": "exp_avg_sq",
         "max_exp_avg_sq": "max_exp_avg_sq",
     }
-    _is_decoupled = True
+    _decay: ClassVar[Decay | None] = "decoupled"
 
     def __init__(
         self,
@@ -77,7 +78,7 @@ class AdamW(Optimiser):
 
     def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
         decay = float(group["weight_decay"])
-        if decay and not self._is_decoupled:
+        if decay and self._decay == "L2":
             grad, decay = widened(grad) + decay * widened(p), 0.0
         if group["amsgrad"]:
             self._step_largest(p, widened(grad), state, group, decay, key)
@@ -114,7 +115,7 @@ class AdamW(Optimiser):
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))
         ascends = group["maximize"]
-        if group["amsgrad"] or (scalars[-1] and not self._is_decoupled):
+        if group["amsgrad"] or (scalars[-1] and self._decay == "L2"):
             return False
         return self._step_rows(
             weights,
@@ -146,7 +147,7 @@ class Adam(AdamW):
         Kingma and Ba, Adam: A Method for Stochastic Optimization, 2014, arXiv:1412.6980.
     """
 
-    _is_decoupled = False
+    _decay: ClassVar[Decay | None] = "L2"
 
     def __init__(
         self,
@@ -163,7 +164,11 @@ class Adam(AdamW):
         moments: torch.dtype = torch.float32,
     ) -> None:
         super().__init__(
-            *(params, lr, betas, eps, weight_decay),
+            params,
+            lr,
+            betas,
+            eps,
+            weight_decay,
             amsgrad=amsgrad,
             maximize=maximize,
             foreach=foreach,

@@ -14,7 +14,7 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
-from popsr.sr._torch.states import adopted
+from popsr.sr._torch.states import Decay, adopted
 from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
 
 __all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "widened"]
@@ -32,8 +32,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
     _of_torch: ClassVar[Mapping[str, str]] = {}
     """Names of a state's tensors in ``torch.optim``, and here."""
-    _is_decoupled: ClassVar[bool | None] = None
-    """Decay is of the weights, or added to the gradient; None where torch does not have both in one class."""
+    _decay: ClassVar[Decay | None] = None
+    """None where torch does not have both forms in one class."""
 
     def __init__(
         self, params: Iterable[Any], options: dict[str, Any], seed: int | None, moments: torch.dtype
@@ -201,9 +201,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         Raises:
             ValueError: it is of another optimiser.
         """
-        decay = None if self._is_decoupled is None else "decoupled" if self._is_decoupled else "L2"
-        named = type(self).__name__, self.param_groups, state_dict
-        state_dict = adopted(*named, self._of_torch, self.moments, decay)
+        name = type(self).__name__
+        state_dict = adopted(name, self.param_groups, state_dict, self._of_torch, self.moments, self._decay)
         super().load_state_dict(state_dict)
         saved = [i for group in state_dict["param_groups"] for i in group["params"]]
         own = [p for group in self.param_groups for p in group["params"]]

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
-__all__ = ["adopted"]
+__all__ = ["Decay", "adopted"]
+
+Decay = Literal["decoupled", "L2"]
+"""Forms of weight decay: of the weights, or added to the gradient."""
 
 _WITHOUT_EFFECT = ("foreach", "fused", "capturable", "differentiable")
 """Options of torch's optimisers that choose between ways to the same step."""
@@ -22,7 +25,7 @@ def adopted(
     state_dict: dict[str, Any],
     names: Mapping[str, str],
     moments: torch.dtype,
-    decay: str | None,
+    decay: Decay | None,
 ) -> dict[str, Any]:
     """A state dict that popsr's optimiser loads; one that it saved is returned as it is.
 
@@ -32,7 +35,7 @@ def adopted(
         state_dict: what is loaded.
         names: of the tensors of a state in torch, and in popsr.
         moments: dtype of moments here; narrower ones become it, exactly.
-        decay: "decoupled" or "L2" where torch has both in one class.
+        decay: the form of it, where torch has both in one class.
     Raises:
         AttributeValueError: it is of another optimiser of torch, or its groups have options that are missing here.
     """
@@ -50,7 +53,7 @@ def adopted(
     return {**state_dict, "param_groups": new + saved[len(new) :], "state": states}
 
 
-def _group(name: str, own: dict[str, Any], saved: dict[str, Any], decay: str | None) -> dict[str, Any]:
+def _group(name: str, own: dict[str, Any], saved: dict[str, Any], decay: Decay | None) -> dict[str, Any]:
     """The options that were saved, and those of this optimiser that were not."""
     if decay is not None and saved.get("weight_decay"):
         got = "decoupled" if saved.get("decoupled_weight_decay", decay == "decoupled") else "L2"
