@@ -117,12 +117,11 @@ def files_of(where: str, folder: Path) -> list[Path]:
             raise FileError(
                 f"{where}: cannot read {shown_path(folder)}, got no folder, expected one of files by rank"
             )
-        found = [(each, reader_of(each)) for each in sorted(folder.rglob("*")) if each.is_file()]
+        read = ((each, reader_of(each)) for each in sorted(folder.rglob("*")))
+        found = [(each, reader) for each, reader in read if reader is not None and each.is_file()]
     is_told: set[tuple[Reader, Path]] = set()
     chosen = []
     for path, reader in found:
-        if reader is None:
-            continue
         if reader.is_complete is not None:
             key = reader, path.parent
             if key in is_told:
