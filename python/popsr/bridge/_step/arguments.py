@@ -12,11 +12,13 @@ from numpy.typing import NDArray
 from popsr import dtypes
 from popsr._program.building.gaps import Gap
 from popsr._program.ir import Ir
+from popsr._program.op import Op
 from popsr._program.streams import DeviceToHostStream, HostToDeviceStream
 from popsr._program.tensor import Tensor, Variable
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.analysis._axes import ReplicaAxes
+from popsr.analysis._explanation import Words
 from popsr.errors import ArgumentTypeError
 from popsr.replicas import Partition, ReplicaGrouping
 
@@ -36,6 +38,7 @@ __all__ = [
     "Smaller",
     "Start",
     "Step",
+    "StepNames",
     "Whole",
     "groups_of_holders",
 ]
@@ -246,6 +249,13 @@ class Result:
         return f"{self.path}: {self.tensor.dtype.name}{list(self.tensor.shape)}{declared}"
 
 
+class StepNames(Words, Protocol):
+    """Protocol of the names of a step's values, and of the scopes of its ops."""
+
+    def scope(self, op: Op) -> str:
+        """The scope of an op as the framework's user writes it; empty outside of all."""
+
+
 class Step(Protocol):
     """A step as proofs and runs of it see it: a ``BridgedStep``."""
 
@@ -314,7 +324,7 @@ class Step(Protocol):
         """Lines from which those of ops were called."""
 
     @property
-    def names(self) -> Any:
+    def names(self) -> StepNames:
         """Names of its values, in the words of the user's program."""
 
     @property

@@ -20,6 +20,8 @@ __all__ = ["WORDS", "Names", "producer_of", "scope_of"]
 WORDS = {"add": "sum", "square_add": "sum of squares", "mul": "product", "mean": "mean"}
 WORDS |= {"min": "minimum", "max": "maximum", "and": "conjunction", "or": "disjunction"}
 
+_REDUCTION = "replicated_all_reduce"
+
 _SCOPE = re.compile(r"(.+)/\w+_out(__t\d+)?$")
 """The name of the result of an op in a scope."""
 
@@ -232,6 +234,3 @@ class Names:
         group = self._step.ir.replica_grouping(stride=int(stride), group_size=int(size))
         over = shown_axes(group.partition, self._step.axes)
         return f"take the mean or the sum over {over} of '{name}'"
-
-
-_REDUCTION = "replicated_all_reduce"

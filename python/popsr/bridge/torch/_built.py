@@ -122,13 +122,16 @@ def built(
 
 def _of_each_rank(merged: Merged) -> Iterator[tuple[str, Place | None, Varying]]:
     """Values that differ between ranks, called by the user's line that first reads them."""
+    if not merged.varying:
+        return
+    nodes = merged.module.graph.nodes
     first: dict[Any, Any] = {}
-    for node in merged.module.graph.nodes if merged.varying else ():
+    for node in nodes:
         for read in node.all_input_nodes:
             first.setdefault(read, node)
-    given = [node for node in merged.module.graph.nodes if node.op == "placeholder"] if merged.varying else []
+    given = [node for node in nodes if node.op == "placeholder"][-len(merged.varying) :]
     paths: dict[str, int] = {}
-    for node, varying in zip(given[len(given) - len(merged.varying) :], merged.varying, strict=True):
+    for node, varying in zip(given, merged.varying, strict=True):
         place = None
         while place is None and node in first:
             node = first[node]
