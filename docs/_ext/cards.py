@@ -23,8 +23,6 @@ __all__ = [
 NOTEBOOK = re.compile(r"\A---\n.*?^---\n+# ([^\n]+)\n+((?:[^\n]+\n)+)", re.MULTILINE | re.DOTALL)
 VERDICT = re.compile(r"(\d+) states? on (\d+) replicas?, (none|\d+) drifts?")
 PARTITION = re.compile(r"(?:\{\d+(?:,\d+)*\}){2,}")
-# Cards show the same colours as strips of partitions do.
-BLUE, OTHERS = "hsl(215 45% 50%)", (95, 155, 275, 35)
 MOST = 8  # rows and columns of a picture
 
 
@@ -61,7 +59,10 @@ def partition_picture(text: str) -> str:
 
 
 def _grid(label: str, rows: list[list[int]]) -> str:
-    """Equal numbers have one colour; 0 has the first one of strips."""
+    """Equal numbers have one colour, that of the block in strips of partitions."""
+    from popsr._support.text.strip import block_fill
+
+    blocks = 1 + max(map(max, rows))
     width, height = 240 / len(rows[0]), 96 / len(rows)
     body = ""
     for y, row in enumerate(rows):
@@ -69,14 +70,9 @@ def _grid(label: str, rows: list[list[int]]) -> str:
             place = (
                 f'x="{x * width:.4g}" y="{y * height:.4g}" width="{width - 2:.4g}" height="{height - 2:.4g}"'
             )
-            body += f'<rect {place} fill="{_colour(value)}"/>'
+            body += f"<rect {place} {block_fill(value, blocks)}/>"
     head = f'<svg viewBox="0 0 240 96" role="img" aria-label="{escape(label)}"><title>{escape(label)}</title>'
     return f"{head}{body}</svg>"
-
-
-def _colour(value: int) -> str:
-    turn, index = divmod(value - 1, len(OTHERS))
-    return f"hsl({OTHERS[index]} 45% {50 + 8 * (turn % 4)}%)" if value else BLUE
 
 
 def picture(outputs: list[dict[str, Any]]) -> str:
