@@ -9,7 +9,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-__all__ = ["installed", "line_of", "told"]
+__all__ = ["check_told", "installed", "line_of", "told"]
 
 
 def installed(folder: Path, site: str, name: str, source: str) -> ModuleType:
@@ -37,3 +37,14 @@ def told(explanation: Any, file: str) -> list[str]:
     place = rf"(?:{re.escape(os.path.dirname(file))}/)?{re.escape(os.path.basename(file))}:\d+"
     lines = [re.sub(rf"^( *|root: ){place}: ", r"\1", line) for line in str(explanation).splitlines()]
     return [re.sub(place, "HERE", line.strip().partition(": differs between")[0]) for line in lines]
+
+
+def check_told(proof: Any, path: str, lines: list[str], file: str, folder: Path) -> None:
+    """An explanation has these lines, and no text of a proof names that popsr gave; its report is written below."""
+    why = told(proof.explain(path), file)
+    missing = [line for line in lines if line not in why]
+    assert not missing, why
+    proof.report(folder / "proof.txt")
+    for text in (*why, *map(str, proof.lints), str(proof), (folder / "proof.txt").read_text()):
+        text = text.partition("\nVariables\n")[0]
+        assert not re.search(r"_out\b|_load\b|__t\d|copy_var_update_|replicated_all_reduce\(", text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -18,7 +17,7 @@ import jax.numpy as jnp  # noqa: E402
 from jax import lax  # noqa: E402
 from jax.sharding import PartitionSpec as P  # noqa: E402
 
-from tests_py.bridge.words.library import told  # noqa: E402
+from tests_py.bridge.words.library import check_told  # noqa: E402
 
 ROWS, WIDTH = 8, 4
 
@@ -159,14 +158,7 @@ TABLE: list[tuple[Callable[[], Proof], str, list[str]]] = [
 def test_a_difference_is_told_in_names_of_the_user(
     make: Callable[[], Proof], path: str, lines: list[str], tmp_path: Any
 ) -> None:
-    proof = make()
-    why = told(proof.explain(path), __file__)
-    missing = [line for line in lines if line not in why]
-    assert not missing, why
-    proof.report(tmp_path / "proof.txt")
-    for text in (*why, *map(str, proof.lints), str(proof), (tmp_path / "proof.txt").read_text()):
-        text = text.partition("\nVariables\n")[0]
-        assert not re.search(r"_out\b|_load\b|__t\d|copy_var_update_|replicated_all_reduce\(", text)
+    check_told(make(), path, lines, __file__, tmp_path)
 
 
 def test_values_of_a_program_of_popsr_keep_their_names() -> None:
