@@ -34,14 +34,15 @@ from bench.sides.adamws import POPSR, TRAINED, held, set_rate
 
 record = Recorder(Path(__file__))
 RESUMED = 10  # steps of the runs that are stopped in the middle
-JUDGED = 1000  # samples that the loss of training is taken of
+JUDGED = 1000  # samples that losses are taken of, at most
 SWEPT, CURVED = "MLP on digits", "GPT on characters"
 SWEEP = f"{SWEPT}: training loss by the highest learning rate, half of the steps"
 CURVE = f"{CURVED}: training loss, means of 25 steps"
 RATES = (1e-5, 1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
-SIDES = {"fp32, torch": GREY, "to nearest, torch": ORANGE, "Kahan, optimi": GREEN, POPSR: BLUE}
+BASE = "fp32, torch"
+SIDES = {BASE: GREY, "to nearest, torch": ORANGE, "Kahan, optimi": GREEN, POPSR: BLUE}
 """Sides of the picture, and their colours."""
-SWEPT_SIDES = ("fp32, torch", "to nearest, torch", POPSR)
+SWEPT_SIDES = (BASE, "to nearest, torch", POPSR)
 
 
 class Run:
@@ -125,14 +126,15 @@ class Outcome:
 @torch.no_grad()
 def outcome(run: Run) -> Outcome:
     """Losses of a run that is done, over samples that do not depend on the seed."""
-    x, y = run.train[0][:JUDGED], run.train[1][:JUDGED]
-    shown = logits_of(run.model, run.validation[0])
+    x, y = (each[:JUDGED] for each in run.train)
+    unseen, labels = (each[:JUDGED] for each in run.validation)
+    shown = logits_of(run.model, unseen)
     same = sum(int((p == q).sum()) for p, q in zip(run.model.parameters(), run.first, strict=True))
     steps, parts = zip(*run.times, strict=True)
     return Outcome(
         loss_of(logits_of(run.model, x), y).item(),
-        loss_of(shown, run.validation[1]).item(),
-        (shown.argmax(-1) == run.validation[1]).float().mean().item(),
+        loss_of(shown, labels).item(),
+        (shown.argmax(-1) == labels).float().mean().item(),
         same / run.weights(),
         statistics.median(steps),
         statistics.median(parts),
@@ -180,7 +182,7 @@ def spread(values: Sequence[float], digits: int = 3, factor: float = 1) -> str:
 
 def add_rows(task: str, found: Mapping[str, list[Outcome]], resumes: Mapping[str, str]) -> None:
     """Rows of a table of a task."""
-    bases = found[next(iter(found))]
+    bases = found[BASE]
     for side, each in found.items():
         cells = {
             "training loss": spread([one.training for one in each]),
@@ -222,20 +224,24 @@ def sweep(seeds: int, steps: int) -> None:
 
 
 def draw() -> None:
-    """Write the picture of what the file of results has: losses by the step, and at the end by the learning rate."""
+    """Write the picture of what the file of results has: by the step, and by the learning rate, losses less fp32's."""
     tables = {table["title"]: table["runs"] for table in json.loads(record.path.read_text())}
     rows = {title: [row for run in runs for row in run["rows"]] for title, runs in tables.items()}
     with picture("rounding_evidence", (9.6, 4.2)) as figure:
         left, right = figure.subplots(1, 2)
         for axes, title, style in ((left, CURVE, "-"), (right, SWEEP, "o-")):
             cases = [float(row["case"]) for row in rows[title]]
-            for side in (side for side in SIDES if side in rows[title][0]):
-                losses = [float(row[side].split()[0]) for row in rows[title]]
-                label = side if axes is left else None
-                axes.plot(cases, losses, style, color=SIDES[side], label=label)
+            losses = {
+                side: [float(row[side].split()[0]) for row in rows[title]]
+                for side in SIDES
+                if side in rows[title][0]
+            }
+            for side, values in losses.items():
+                above = [value - base for value, base in zip(values, losses[BASE], strict=True)]
+                axes.plot(cases, above, style, color=SIDES[side], label=side if axes is left else None)
         right.set_xscale("log")
-        coloured(left, "steps of the GPT", "training loss, mean of 25 steps")
-        coloured(right, "highest learning rate of the MLP", "training loss at the end")
+        coloured(left, "steps of the GPT, means of 25", "training loss above fp32")
+        coloured(right, "highest learning rate of the MLP", "training loss above fp32, at the end")
         figure.legend(loc="outside upper center", ncols=4, frameon=False, labelcolor=GREY)
 
 
