@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +11,7 @@ import numpy as np
 from popsr._program.ir import Ir
 from popsr._program.op import Op
 from popsr._support.fields import EXPS_BEYOND, Array, Numbers
+from popsr._support.host.garbage import collected_rarely
 from popsr.bridge._exact._frames import Frame, Place
 from popsr.bridge._exact._native import run_op
 from popsr.bridge._exact._program import GraphOps, OpRecord, as_numpy, graphs_of, is_float
@@ -57,18 +56,6 @@ def run_exact(
     run = ExactRun(ir, given, draw, observe, partly=partly)
     run._start()
     return run
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Inside, Python looks for no garbage in cycles: a run makes none, and a framework has millions of objects."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
 
 
 class ExactRun:
@@ -118,7 +105,7 @@ class ExactRun:
         for id_ in self._ir._core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
         before = EXPS_BEYOND.get()
-        with _without_collections():
+        with collected_rarely():
             self._run(0, self._main, tuple(range(self._replicas)))
         self.beyond = EXPS_BEYOND.get() > before
 

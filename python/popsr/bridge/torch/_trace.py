@@ -13,6 +13,7 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int, read_mapping
 from popsr._support.host.frameworks import framework
+from popsr._support.host.garbage import collected_rarely
 from popsr._support.text.entry_points import public
 from popsr._support.text.phases import phase
 from popsr._support.text.shown import shown
@@ -190,6 +191,7 @@ def _grouping(seen: Seen, named: Mapping[str, Any], world: int, where: str, name
     return grouping_of_one(name, seen.first.groups[name], world, where)
 
 
+@collected_rarely()
 def _trace_ranks(
     step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
 ) -> Seen:
