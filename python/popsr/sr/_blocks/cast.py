@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterator
+
 import numpy as np
 
 from popsr._support.host.arguments import read_choice, require_memory
@@ -9,13 +12,16 @@ from popsr._support.host.float_environment import in_default_environment
 from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError
 from popsr.sr._blocks.blocks import Blocks, blocked, read_axis, read_block_format, read_tensor_scale
-from popsr.sr._blocks.elements import rounded_elements
+from popsr.sr._blocks.elements import rounded_elements, widened
 from popsr.sr._blocks.formats import BlockFormatName, Scale
 from popsr.sr._blocks.scales import scales_of
-from popsr.sr._call import REQUIRED, Key, read_options, read_source
+from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source
+from popsr.sr._kinds import Array
 from popsr.sr._types import Mode, OtherArray
 
 __all__ = ["cast_blocks"]
+
+_TILE = 1 << 16  # elements
 
 
 @public
@@ -80,13 +86,30 @@ def cast_blocks(
             f"cast_blocks: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
         )
     source = source._replace(array=blocked("cast_blocks", source.array, k, form))
-    require_memory("cast_blocks", 8 * source.array.size)
-    values = source.array.view(source.form.numpy)
+    require_memory("cast_blocks", source.array.size)
     with np.errstate(all="ignore"):
-        wide = values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
-        magnitudes = np.abs(wide)
-        largest = magnitudes.max(axis=k + 1).astype(np.float64)
+        largest = _largest(source, k + 1)
         scales = scales_of(form, largest, rule, tensor, options)
+        elements = np.empty(source.array.shape, form.element.numpy)
         exact = np.expand_dims(scales.exact, k + 1)
-        elements = rounded_elements(form, source, wide, magnitudes, exact, options)
+        for tile, first in _tiles(source.array.shape):
+            part = source._replace(array=source.array[tile])
+            numbers = options._replace(offset=options.offset + first)
+            elements[tile] = rounded_elements(form, part, exact[tile], numbers)
     return Blocks(elements.reshape(shape), scales.blocks, format, k, scales.tensor)
+
+
+def _largest(source: Source, axis: int) -> Array:
+    """Largest magnitudes along an axis as float64; not finite where one is not."""
+    shape = source.array.shape
+    found = np.empty((*shape[:axis], *shape[axis + 1 :]))
+    for tile, _ in _tiles(shape):
+        found[tile] = np.abs(widened(source._replace(array=source.array[tile]))).max(axis=axis)
+    return found
+
+
+def _tiles(shape: tuple[int, ...]) -> Iterator[tuple[slice, int]]:
+    """Parts along the first axis that fit into a cache, with the number of the first element of each."""
+    row = math.prod(shape[1:])
+    step = max(1, _TILE // max(1, row))
+    return ((slice(k, k + step), k * row) for k in range(0, shape[0], step))

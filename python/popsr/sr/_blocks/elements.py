@@ -9,7 +9,7 @@ from popsr.sr._call import Options, Source, run
 from popsr.sr._formats import Format, format_of
 from popsr.sr._kinds import NUMPY, Array
 
-__all__ = ["quotient", "rounded_elements", "source_of"]
+__all__ = ["quotient", "rounded_elements", "source_of", "widened"]
 
 
 def source_of(array: Array) -> Source:
@@ -26,34 +26,47 @@ def quotient(x: Source, y: Array, to: Format, options: Options) -> Array:
     return out
 
 
-def rounded_elements(
-    form: BlockFormat, source: Source, wide: Array, magnitudes: Array, scales: Array, options: Options
-) -> Array:
+def widened(source: Source) -> Array:
+    """The values as float32 or float64, exactly."""
+    values = source.array.view(source.form.numpy)
+    return values if values.dtype == np.float64 else values.astype(np.float32, copy=False)
+
+
+def rounded_elements(form: BlockFormat, source: Source, scales: Array, options: Options) -> Array:
     """The elements, zeros in blocks without a scale.
 
     Args:
         form: the format.
         source: the values, in an array with an axis for the elements of a block.
-        wide: the same as float32 or float64.
-        magnitudes: of these.
         scales: of blocks, as float64 that are broadcast to the values; NaN of blocks without.
         options: how to round.
     """
     element = form.element
-    above = [_at_least(magnitudes, scales * 2.0**k) for k in range(1, element.binades)]
+    binades = _binades(element, source, scales)
+    powers = ((np.int32(127) + binades) << 23).view(np.float32)  # 2**binades
     if form.has_tensor_scale:
-        divisors = _in_binades(scales * 2.0**-element.shift, 2.0, above)
+        divisors = scales * 2.0**-element.shift * powers
         codes = quotient(source, divisors, element.core, options)
     else:  # powers of two: float32 has all these factors
-        factors = _in_binades((2.0**element.shift / scales).astype(np.float32), 0.5, above)
+        factors = (2.0**element.shift / scales).astype(np.float32) / powers
         codes = np.empty(source.array.shape, element.core.carrier)
         run("mul", codes, element.core, (source, source_of(factors)), (), options)
     if not element.is_of_core:
-        codes = _of_fewer_bits(element, codes, above, np.signbit(wide))
+        codes = _of_fewer_bits(element, codes, binades, np.signbit(widened(source)))
     unknown = np.isnan(scales)
     if unknown.any():
         codes = np.where(unknown, codes.dtype.type(0), codes)
     return codes.view(element.numpy)
+
+
+def _binades(element: Element, source: Source, scales: Array) -> Array:
+    """Number of the binade in which each element lies, from 0; a 0 for all where there is one."""
+    binades = np.zeros((), np.uint8)
+    if element.binades > 1:
+        magnitudes = np.abs(widened(source))
+        for k in range(1, element.binades):
+            binades = binades + _at_least(magnitudes, scales * 2.0**k).view(np.uint8)
+    return binades
 
 
 def _at_least(magnitudes: Array, limits: Array) -> Array:
@@ -65,24 +78,14 @@ def _at_least(magnitudes: Array, limits: Array) -> Array:
     return np.asarray(magnitudes >= above)
 
 
-def _in_binades(first: Array, ratio: float, above: list[Array]) -> Array:
-    """A block's number, times ``ratio`` in the second binade, and once more in the third."""
-    found = first
-    for k, elsewhere in enumerate(above, 1):
-        found = np.where(elsewhere, first * first.dtype.type(ratio**k), found)
-    return found
-
-
-def _of_fewer_bits(element: Element, codes: Array, above: list[Array], negative: Array) -> Array:
+def _of_fewer_bits(element: Element, codes: Array, binades: Array, negative: Array) -> Array:
     """Bits of elements: codes of the core's format, and what lies before a binade, at most the largest; then signs."""
     codes = codes.view(element.core.raw)
     codes &= codes.dtype.type((1 << (8 * codes.itemsize - 1)) - 1)
-    for each in above:  # a binade of e2m1 has two codes, and a first one that is twice its spacing
-        codes += each.view(np.uint8) << np.uint8(1)
     if element.numpy == np.int8:
-        numbers = np.minimum(codes, codes.dtype.type(127)).astype(np.int8)
-        return np.asarray(np.where(negative, -numbers, numbers))
-    largest = np.asarray(element.largest).astype(element.numpy).view(np.uint8)
-    np.minimum(codes, largest, out=codes)
+        numbers, ones = np.minimum(codes, codes.dtype.type(127)).astype(np.int8), -negative.view(np.int8)
+        return np.asarray((numbers ^ ones) - ones)  # two's complement
+    codes += binades << np.uint8(1)  # a binade of e2m1 has two codes, and begins at twice its spacing
+    np.minimum(codes, np.asarray(element.largest).astype(element.numpy).view(np.uint8), out=codes)
     codes |= negative.view(np.uint8) << np.uint8(element.bits - 1)
     return codes
