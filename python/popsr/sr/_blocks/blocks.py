@@ -17,7 +17,7 @@ from popsr.sr._formats import read_format
 from popsr.sr._kinds import Array
 from popsr.sr._types import AnyArray, FormatLike
 
-__all__ = ["Blocks", "blocked", "read_axis", "read_block_format", "read_tensor_scale"]
+__all__ = ["Blocks", "axis_of_blocks", "blocked", "read_block_format", "read_tensor_scale"]
 
 
 @public
@@ -51,7 +51,7 @@ class Blocks:
                 raise ArgumentTypeError(
                     f"Blocks: {name} of {self.format} have another type, got {got}, expected a NumPy array of {dtype}"
                 )
-        axis = read_axis("Blocks", self.axis, self.elements.ndim)
+        axis = axis_of_blocks("Blocks", self.axis, self.elements.ndim)
         shape = blocked("Blocks", self.elements, axis, form).shape
         expected = (*shape[: axis + 1], *shape[axis + 2 :])
         if self.scales.shape != expected:
@@ -106,7 +106,7 @@ def read_block_format(op: str, format: Any) -> BlockFormat:
     return BLOCK_FORMATS[read_choice(op, "format", format, tuple(BLOCK_FORMATS))]
 
 
-def read_axis(op: str, axis: Any, rank: int) -> int:
+def axis_of_blocks(op: str, axis: Any, rank: int) -> int:
     """An axis, counted from 0.
 
     Raises:

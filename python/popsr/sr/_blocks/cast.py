@@ -11,7 +11,7 @@ from popsr._support.host.arguments import read_choice, require_memory
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.text.entry_points import public
 from popsr.errors import AttributeValueError
-from popsr.sr._blocks.blocks import Blocks, blocked, read_axis, read_block_format, read_tensor_scale
+from popsr.sr._blocks.blocks import Blocks, axis_of_blocks, blocked, read_block_format, read_tensor_scale
 from popsr.sr._blocks.elements import rounded_elements, widened
 from popsr.sr._blocks.formats import BlockFormatName, Scale
 from popsr.sr._blocks.scales import scales_of
@@ -80,7 +80,7 @@ def cast_blocks(
     tensor = read_tensor_scale("cast_blocks", tensor_scale, format)
     source = read_source("cast_blocks", "x", x, None)
     shape = source.array.shape
-    k = read_axis("cast_blocks", axis, len(shape))
+    k = axis_of_blocks("cast_blocks", axis, len(shape))
     if options.offset + source.array.size > 2**64:
         raise AttributeValueError(
             f"cast_blocks: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
