@@ -110,7 +110,7 @@ class Run:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is kept of a training."""
+    """Figures of a training."""
 
     training: float
     validation: float
