@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -50,8 +51,7 @@ class JaxArrays:
 
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after all steps, in a loop: XLA takes minutes to compile the rounds of a cipher in a row."""
-        shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*state, *inputs[0])))
-        start = [jnp.broadcast_to(jnp.asarray(x, jnp.int32), shape) for x in state]
+        start = _alike(state, inputs[0])
         columns = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in each]) for each in inputs])
         return lax.scan(lambda before, each: (step(before, list(each)), None), start, columns)[0]
 
@@ -59,7 +59,7 @@ class JaxArrays:
         """The states before and after each step, in a loop; XLA would compute all again in what needs one."""
         if all(isinstance(each, int) for each in state):
             return NumpyArrays().states(step, state, n)
-        start = [jnp.asarray(each, jnp.int32) for each in state]
+        start = _alike(state, ())
         _, found = lax.scan(lambda before, _: (step(before), jnp.stack(step(before))), start, length=n)
         return [start, *(list(each) for each in found)]
 
@@ -70,6 +70,12 @@ class JaxArrays:
     def smallest(self, x: Any, most: int) -> Any:
         """The smaller of each element and a number."""
         return jnp.minimum(x, most)
+
+
+def _alike(state: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """A state of a loop: of one shape, and in ``shard_map`` varying along the same axes, as it will be after a step."""
+    zero = functools.reduce(lambda x, y: x + y, (jnp.asarray(x, jnp.int32) & 0 for x in (*state, *others)))
+    return [x + zero for x in state]
 
 
 def _digits_of_words(words: Sequence[Any]) -> list[Any]:
