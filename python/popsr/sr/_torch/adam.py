@@ -76,12 +76,13 @@ class AdamW(Optimiser):
         for group in self.param_groups:
             group.setdefault("amsgrad", False)  # saved before there was this option
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         decay = float(group["weight_decay"])
         if decay and self._decay == "L2":
             grad, decay = widened(grad) + decay * widened(p), 0.0
         if group["amsgrad"]:
-            self._step_largest(p, widened(grad), state, group, decay, key)
+            self._step_largest(weight._replace(grad=widened(grad)), group, decay, key)
             return
         for name in _MOMENTS:
             if name not in state:
@@ -94,13 +95,13 @@ class AdamW(Optimiser):
             step=state["step"],
             lr=float(group["lr"]),
             weight_decay=decay,
+            offset=offset,
             **options,
         )
 
-    def _step_largest(
-        self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], decay: float, key: Key
-    ) -> None:
+    def _step_largest(self, weight: Weight, group: dict[str, Any], decay: float, key: Key) -> None:
         """A step by the largest second moment so far; the new moments are kept, each rounded under its name."""
+        _, p, grad, state, offset = weight
         step, (beta1, beta2) = state["step"], group["betas"]
         first = beta1 * self._moment(state, "exp_avg", p) + (1 - beta1) * grad
         second = beta2 * self._moment(state, "exp_avg_sq", p) + (1 - beta2) * grad * grad
@@ -109,8 +110,8 @@ class AdamW(Optimiser):
         if decay:
             update = update + decay * widened(p)
         for name, value in (("exp_avg", first), ("exp_avg_sq", second), ("max_exp_avg_sq", largest)):
-            self._keep(state, name, value, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(step))
+            self._keep(weight, name, value, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))

@@ -14,6 +14,7 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
+from popsr.sr._torch.parts import as_parameter, check_alike, is_laid_out, local, numbers_of
 from popsr.sr._torch.states import Decay, adopted
 from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
 
@@ -86,57 +87,46 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             self._keep_shards(group["params"])
 
     def _weight(self, number: int, p: Any) -> Weight:
-        """A parameter to step; of a DTensor the part of this rank, with a number for each part.
-
-        Replicas of a part have its number, and so draw the same numbers.
+        """A parameter to step; of a DTensor the part of this rank, whose elements have their numbers in the whole.
 
         Raises:
-            ArgumentTypeError: the gradient is laid out otherwise, or the update needs the whole of the parameter.
+            ArgumentTypeError: the gradient or the state is laid out otherwise, or the update needs all of a parameter.
         """
-        if not hasattr(p, "placements"):
+        if not is_laid_out(p):
             return Weight(number, p, p.grad, self.state[p])
         name = type(self).__name__
-        cut = [d for d, each in enumerate(p.placements) if not each.is_replicate()]
-        if cut and not self._is_elementwise:
+        if not self._is_elementwise and not all(each.is_replicate() for each in p.placements):
             raise ArgumentTypeError(
                 f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
                 "parameters: an update needs all of their rows and columns"
             )
-        if any(each.is_partial() for each in p.placements) or tuple(
-            getattr(p.grad, "placements", ())
-        ) != tuple(p.placements):
-            raise ArgumentTypeError(
-                f"{name}: a gradient is laid out otherwise than its parameter, got "
-                f"{shown(str(getattr(p.grad, 'placements', 'a local tensor')))}, expected {shown(str(p.placements))}"
-            )
-        place, part = p.device_mesh.get_coordinate(), 0
-        for d in cut:
-            part = part * p.device_mesh.size(d) + place[d]
-        local = {key: _local(value) for key, value in self.state[p].items()}
-        self._shards[p] = local
-        return Weight(number + (part << 32), _local(p.detach()), _local(p.grad), local)
+        offset = numbers_of(name, p)
+        check_alike(name, "a gradient", p.grad, p, "redistribute it before the step")
+        if self._is_elementwise:
+            for key, value in self.state[p].items():
+                if isinstance(value, torch.Tensor):
+                    check_alike(
+                        name, f"{key} of a state", value, p, "redistribute it, or load it with DTensors"
+                    )
+        part = {key: local(value) for key, value in self.state[p].items()}
+        self._shards[p] = part
+        return Weight(number, local(p.detach()), local(p.grad), part, offset)
 
     def _keep_shards(self, params: Iterable[Any]) -> None:
         """Store the state of the parts that were stepped as DTensors, which checkpoints can lay out anew."""
         for p in params:
-            local = self._shards.pop(p, {})
-            for key, value in local.items():
-                self.state[p][key] = value
-                if isinstance(value, torch.Tensor):
-                    from torch.distributed.tensor import DTensor
-
-                    self.state[p][key] = DTensor.from_local(
-                        value, p.device_mesh, p.placements, run_check=False, shape=p.shape, stride=p.stride()
-                    )
+            for key, value in self._shards.pop(p, {}).items():
+                self.state[p][key] = as_parameter(value, p) if isinstance(value, torch.Tensor) else value
 
     def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
-        for number, p, grad, state in weights:
-            state["step"] = state.get("step", 0) + 1
-            grad = -widened(grad) if group["maximize"] else grad
-            self._step_one(p, grad, state, group, Key(group["seed"]).fold_in(number))
+        for weight in weights:
+            weight.state["step"] = weight.state.get("step", 0) + 1
+            if group["maximize"]:
+                weight = weight._replace(grad=-widened(weight.grad))
+            self._step_one(weight, group, Key(group["seed"]).fold_in(weight.number))
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
@@ -187,10 +177,12 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             state[name] = self._zeros(like)
         return widened(state[name])
 
-    def _keep(self, state: dict[str, Any], name: str, value: Any, key: Key) -> None:
+    def _keep(self, weight: Weight, name: str, value: Any, key: Key) -> None:
         """Store a moment; a narrow one is rounded stochastically, from a key of its own."""
-        own = key.fold_in(name).at(state["step"])
-        state[name] = value if value.dtype == self.moments else cast(value, self.moments, key=own)
+        if value.dtype != self.moments:
+            own = key.fold_in(name).at(weight.state["step"])
+            value = cast(value, self.moments, key=own, offset=weight.offset)
+        weight.state[name] = value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, which would also cast the moments to the dtype of the weights.
@@ -227,11 +219,6 @@ def _own_seed(name: str) -> int:
             "expected seed=..., the same on all ranks"
         )
     return secrets.randbits(64)
-
-
-def _local(value: Any) -> Any:
-    """The part of this rank; a value that is no DTensor as it is."""
-    return value.to_local() if hasattr(value, "placements") else value
 
 
 def widened(x: Any) -> Any:

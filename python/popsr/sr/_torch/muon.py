@@ -14,6 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import Key
 from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, check_range, widened
+from popsr.sr._torch.steps import Weight
 
 __all__ = ["Muon"]
 
@@ -108,7 +109,8 @@ class Muon(Optimiser):
                     "others to AdamW"
                 )
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         wide, momentum = widened(grad), group["momentum"]
         kept = momentum * self._moment(state, "momentum", p) + (1 - momentum) * wide
         update = momentum * kept + (1 - momentum) * wide if group["nesterov"] else kept
@@ -116,8 +118,8 @@ class Muon(Optimiser):
         update.mul_(_factor(p.shape, group["adjust_lr_fn"]))
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
-        self._keep(state, "momentum", kept, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(state["step"]))
+        self._keep(weight, "momentum", kept, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
 
 
 def _factor(shape: Sequence[int], rate: str | None) -> float:

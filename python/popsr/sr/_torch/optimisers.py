@@ -78,7 +78,8 @@ class SGD(Optimiser):
             moments,
         )
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         momentum, direction = group["momentum"], grad
         if group["weight_decay"]:
             direction = widened(grad) + group["weight_decay"] * widened(p)
@@ -86,9 +87,9 @@ class SGD(Optimiser):
             first, wide = "momentum" not in state, widened(direction)
             kept = self._moment(state, "momentum", p)
             kept = wide.clone() if first else momentum * kept + (1 - group["dampening"]) * wide
-            self._keep(state, "momentum", kept, key)
+            self._keep(weight, "momentum", kept, key)
             direction = wide + momentum * kept if group["nesterov"] else kept
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]))
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, momentum = float(group["lr"]), float(group["momentum"])
@@ -149,14 +150,15 @@ class Lion(Optimiser):
         }
         super().__init__(params, options, seed, moments)
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         beta1, beta2 = group["betas"]
         wide, kept = widened(grad), self._moment(state, "exp_avg", p)
         direction = (beta1 * kept + (1 - beta1) * wide).sign_()
         if group["weight_decay"]:
             direction = direction + group["weight_decay"] * widened(p)
-        self._keep(state, "exp_avg", beta2 * kept + (1 - beta2) * wide, key)
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]))
+        self._keep(weight, "exp_avg", beta2 * kept + (1 - beta2) * wide, key)
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
@@ -220,7 +222,8 @@ class Adafactor(Optimiser):
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
         super().__init__(params, {**options, "maximize": maximize}, seed, torch.float32)
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         wide, w, step = widened(grad), widened(p), state["step"]
         lr, smallest = float(group["lr"]), group["eps"][0]
         smallest = torch.finfo(w.dtype).eps if smallest is None else smallest
@@ -230,7 +233,7 @@ class Adafactor(Optimiser):
         update.mul_(scale / max(1.0, _root_mean_square(update) / group["d"]))
         if group["weight_decay"]:
             update.add_(w, alpha=lr * group["weight_decay"])
-        add_(p, update, alpha=-1.0, key=key.at(step))
+        add_(p, update, alpha=-1.0, key=key.at(step), offset=offset)
 
     @staticmethod
     def _second_moment(grad: Any, state: dict[str, Any], weight: float, smallest: float) -> Any:

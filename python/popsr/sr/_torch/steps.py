@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import torch
 
 from popsr.sr._formats import FORMATS
+from popsr.sr._runs import Runs
 
 __all__ = ["Row", "Weight", "mark_written", "row_of"]
 
@@ -17,21 +18,23 @@ _INDEX: dict[Any, int] = {
 _TYPES = (torch.Tensor, torch.nn.Parameter)
 
 Row = tuple[int, ...]
-"""Number, step, is it the first, elements; address and format of w, g and both moments."""
+"""Number, step, is it the first, elements; address and format of w, g and both moments; number of the first element,
+address and number of runs."""
 
 
 class Weight(NamedTuple):
-    """A parameter with a gradient, and its number among all parameters."""
+    """A parameter with a gradient, its number among all parameters, and those of its elements in the whole of it."""
 
     number: int
     p: Any
     grad: Any
     state: dict[str, Any]
+    offset: Any = 0  # an int or Runs, which the public types of ``offset`` do not have
 
 
 def row_of(weight: Weight, is_first: bool, moments: Sequence[Any]) -> Row | None:
     """The row of a weight that the core can step; None for what goes the general way."""
-    number, p, grad, state = weight
+    number, p, grad, state, offset = weight
     shape, parts = p.shape, [number, state.get("step", 0) + 1, is_first, p.numel()]
     for x in (p, grad, *moments):
         form = _INDEX.get(x.dtype)
@@ -47,7 +50,8 @@ def row_of(weight: Weight, is_first: bool, moments: Sequence[Any]) -> Row | None
         ):
             return None
         parts += (x.data_ptr(), form)
-    return *parts, *(0, 0) * (2 - len(moments))
+    numbers = (0, *offset.words) if isinstance(offset, Runs) else (offset, 0, 0)
+    return *parts, *(0, 0) * (2 - len(moments)), *numbers
 
 
 def mark_written(weights: Sequence[Weight], moments: Iterable[Any]) -> None:
