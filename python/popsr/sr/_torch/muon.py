@@ -50,6 +50,7 @@ class Muon(Optimiser):
     """
 
     _is_elementwise = False
+    _kept: ClassVar = ("momentum",)
     _of_torch: ClassVar = {"momentum_buffer": "momentum"}
 
     def __init__(
@@ -108,16 +109,18 @@ class Muon(Optimiser):
                     "others to AdamW"
                 )
 
-    def _step_one(self, p: Any, grad: Any, state: dict[str, Any], group: dict[str, Any], key: Key) -> None:
+    def _step_one(
+        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
+    ) -> None:
         wide, momentum = widened(grad), group["momentum"]
-        kept = momentum * self._moment(state, "momentum", p) + (1 - momentum) * wide
+        kept = momentum * widened(state["momentum"]) + (1 - momentum) * wide
         update = momentum * kept + (1 - momentum) * wide if group["nesterov"] else kept
         update = _nearly_orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
         update.mul_(_factor(p.shape, group["adjust_lr_fn"]))
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
-        self._keep(state, "momentum", kept, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(state["step"]))
+        self._keep(state, "momentum", kept, step, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step))
 
 
 def _factor(shape: Sequence[int], rate: str | None) -> float:
