@@ -103,7 +103,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     def _init_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
         state: dict[str, Any] = self.state[p]
         step = state.get("step")
-        if type(step) is not torch.Tensor or step.dtype is not torch.int64:
+        if not isinstance(step, torch.Tensor) or step.dtype is not torch.int64:
             state["step"] = as_counter(0 if step is None else step)
         for name in self._names(group, p):
             if name not in state:
@@ -331,7 +331,7 @@ def _as_laid_out(p: Any, value: Any) -> Any:
     from torch.distributed.tensor import DTensor
 
     whole = {"shape": p.shape, "stride": p.stride()} if value.shape == local(p).shape else {}
-    return DTensor.fromlocal(value, p.device_mesh, p.placements, run_check=False, **whole)
+    return DTensor.from_local(value, p.device_mesh, p.placements, run_check=False, **whole)
 
 
 def widened(x: Any) -> Any:
@@ -356,8 +356,8 @@ def read_ways(name: str, differentiable: Any, **ways: Any) -> None:
             read_bool(f"{name}: {way}", value)
     if differentiable:
         raise AttributeValueError(
-            f"{name}: differentiable is not supported, got {shown(differentiable)}, expected False: a rounded weight has no "
-            "derivative; torch.optim's own steps have"
+            f"{name}: differentiable is not supported, got {shown(differentiable)}, expected False: a rounded weight "
+            "has no derivative; torch.optim's own steps have"
         )
 
 

@@ -137,8 +137,10 @@ def is_changed_in_graph(optimiser: Any) -> bool:
 
 _LIBRARY = torch.library.Library("popsr_sr", "FRAGMENT")
 _LIBRARY.define(
-    "stepped(str text, Tensor p, Tensor grad, Tensor[] states, Tensor[] options, Scalar[] numbers) -> Tensor[]"
+    "stepped(str text, Tensor p, Tensor grad, Tensor[] states, Tensor[] others, Scalar[] numbers) -> Tensor[]"
 )
+_COUNTED = ("step", "begun")
+"""Of a state, what a step counts whatever the weight is."""
 
 
 @torch.library.register_fake("popsr_sr::stepped")
@@ -171,11 +173,16 @@ def traced_step(optimiser: Any, weights: Sequence[Weight], group: dict[str, Any]
     ]
     kind = f"{type(optimiser).__name__} {shown(optimiser.moments)} {text}"
     for number, p, grad, state in weights:
+        written = [value for name, value in state.items() if name not in _COUNTED]
+        read = [value for name, value in state.items() if name in _COUNTED]
         made = torch.ops.popsr_sr.stepped(
-            kind, p, grad, list(state.values()), tensors, [*numbers, _signed(number)]
+            kind, p, grad, written, [*read, *tensors], [*numbers, _signed(number)]
         )
-        for old, new in zip((p, *state.values()), made, strict=True):
+        for old, new in zip((p, *written), made, strict=True):
             old.copy_(new)
+        state["step"].add_(1)
+        if "begun" in state:
+            state["begun"].fill_(True)
 
 
 def _flat(options: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:

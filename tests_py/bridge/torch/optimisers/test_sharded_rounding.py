@@ -8,9 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import popsr.bridge.torch as bridge  # noqa: E402
 import popsr.sr.torch as rounding  # noqa: E402
-from popsr.errors import ArgumentTypeError, UnsupportedError  # noqa: E402
+from popsr.errors import ArgumentTypeError  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 
 OPTIMISERS = ("AdamW", "SGD", "Lion")
@@ -68,16 +67,3 @@ def test_ranks_without_a_common_seed_are_refused(kind: str) -> None:
         f"{kind}: seed is missing in a job of 2 ranks, where weights that are equal would be rounded apart"
     )
     assert all(text.startswith(expected) for text in found)
-
-
-@pytest.mark.parametrize("kind", [*OPTIMISERS, "Adam", "Adafactor"])
-def test_steps_are_not_read(kind: str) -> None:
-    """The refusal names the optimiser that is read."""
-    with pytest.raises(UnsupportedError, match=f"popsr.sr.torch.{kind} is not read .*, expected torch.optim"):
-        bridge.trace_step(
-            lambda model, optimizer, x: optimizer.step(),
-            torch.nn.Linear(4, 2).bfloat16(),
-            lambda model: getattr(rounding, kind)(model.parameters(), seed=3),
-            torch.ones(2, 4),
-            replicas=2,
-        )
