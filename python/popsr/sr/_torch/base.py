@@ -53,8 +53,9 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         """Set what copies and pickles leave behind."""
         self._shards: dict[Any, dict[str, Any]] = {}
         self._handle = numbered(self)
+        compiler: Any = torch.compiler
         for method in (Optimiser._is_changed_while_compiling, Optimiser._begin_while_compiling):
-            torch.compiler.assume_constant_result(method)
+            compiler.assume_constant_result(method)
         self._seen_groups = self.param_groups
 
     def __getstate__(self) -> dict[str, Any]:

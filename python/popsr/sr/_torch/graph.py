@@ -135,7 +135,8 @@ def is_changed_in_graph(optimiser: Any) -> bool:
 
 # A step on fake tensors
 
-_LIBRARY = torch.library.Library("popsr_sr", "FRAGMENT")
+_library: Any = torch.library
+_LIBRARY = _library.Library("popsr_sr", "FRAGMENT")
 _LIBRARY.define(
     "stepped(str text, Tensor p, Tensor grad, Tensor[] states, Tensor[] others, Scalar[] numbers) -> Tensor[]"
 )
@@ -143,7 +144,7 @@ _COUNTED = ("step", "begun")
 """Of a state, what a step counts whatever the weight is."""
 
 
-@torch.library.register_fake("popsr_sr::stepped")
+@_library.register_fake("popsr_sr::stepped")  # type: ignore[untyped-decorator, unused-ignore]
 def _fake_stepped(_text: str, p: Any, _grad: Any, states: Sequence[Any], *_: Any) -> list[Any]:
     return [torch.empty_like(each) for each in (p, *states)]
 
