@@ -12,13 +12,13 @@
 namespace popsr::kernels {
 namespace {
 
-/// Elements [begin, begin + n) of a weight, of at most one tile.
+/// Elements [begin, begin + n) of a weight, of at most one tile and with consecutive numbers.
 struct Tile {
   const SrWeight* weight;
   std::int64_t begin;
   std::int64_t n;
+  std::uint64_t first;  ///< Number of the first.
 
-  std::uint64_t first() const { return static_cast<std::uint64_t>(begin); }
   std::byte* at(std::byte* data, int array) const { return data + begin * size_of(weight->formats[array]); }
   const std::byte* at(const std::byte* data, int array) const {
     return data + begin * size_of(weight->formats[array]);
@@ -46,7 +46,10 @@ void for_each_tile(std::span<const SrWeight> weights, int threads, const Body& b
       while (ends[index] <= tile) ++index;
       const SrWeight& weight = weights[index];
       const std::int64_t begin = (tile - (index == 0 ? 0 : ends[index - 1])) * kRoundingTile;
-      body(Tile{&weight, begin, std::min(kRoundingTile, weight.n - begin)});
+      const std::int64_t last = std::min(begin + kRoundingTile, weight.n);
+      for_each_run(weight.runs, begin, last, [&](std::int64_t i, std::int64_t n, std::uint64_t number) {
+        body(Tile{&weight, i, n, weight.first + number});
+      });
     }
   };
   using Part = decltype(part_body);
@@ -77,7 +80,7 @@ void add_scaled(const Tile& tile, double alpha, const void* update, FloatFormat 
   call.op = SrOp::kAxpy;
   call.rounding.format = weight.formats[0];
   call.rounding.key = weight.keys[0];
-  call.rounding.first = tile.first();
+  call.rounding.first = tile.first;
   call.out = tile.at(weight.w, 0);
   call.in[0] = update;
   call.in[1] = call.out;
@@ -158,7 +161,7 @@ void step_tile(SrAdamw step, bool maximize, const Tile& tile) {
     step.g = gradient(buffer, tile, true);
     step.formats[1] = FloatFormat::kF32;
   }
-  step.first = tile.first();
+  step.first = tile.first;
   step.n = tile.n;
   kernel_table().sr_adamw(step);
 }

@@ -7,6 +7,7 @@
 #include <span>
 
 #include "popsr/kernels/contract/round.h"
+#include "popsr/sr/runs.h"
 
 namespace popsr::kernels {
 
@@ -21,6 +22,8 @@ struct SrWeight {
   bool is_first = false;        ///< True if m has no value yet.
   std::uint64_t step = 0;       ///< Step number, from 1.
   NoiseKey keys[3];             ///< Noise keys of w, m and v.
+  std::uint64_t first = 0;      ///< Added to all numbers of elements.
+  SrRuns runs;                  ///< Numbers of elements; none: in order from 0.
 };
 
 /// Scalars of SGD: d = g + weight_decay w; m = d at first, otherwise momentum m + (1 - dampening) d; w =

@@ -34,22 +34,29 @@ struct Piece {
   std::int64_t begin;
   std::int64_t n;
   std::byte* data[kMaxArrays];
-  bool stream;  ///< The first array may be written around the caches.
+  std::uint64_t number;  ///< Number of the first element.
+  bool stream;           ///< The first array may be written around the caches.
 };
 
 /// The arrays of one walk.
 class Walk {
  public:
   /// `read` and `written`: sets of arrays, as bits.
-  Walk(const SrShape& shape, const std::vector<SrArray>& arrays, unsigned read, unsigned written)
-      : arrays_(arrays), read_(read), written_(written), nest_(shape, strides_of(arrays)), n_(nest_.count()) {
+  Walk(const SrShape& shape, const std::vector<SrArray>& arrays, unsigned read, unsigned written,
+       SrRuns runs = {})
+      : arrays_(arrays),
+        read_(read),
+        written_(written),
+        runs_(runs),
+        nest_(shape, strides_of(arrays)),
+        n_(nest_.count()) {
     for (std::size_t i = 0; i < arrays.size(); ++i) {
       direct_.push_back(nest_.contiguous(i, size_of(arrays[i].format)));
       all_direct_ = all_direct_ && direct_.back();
       const bool other_reads = i > 0 && arrays[i].data == arrays[0].data;
       stream_ = stream_ && !other_reads;
     }
-    stream_ = stream_ && direct_[0] && n_ * size_of(arrays[0].format) >= kStreamBytes;
+    stream_ = stream_ && runs.empty() && direct_[0] && n_ * size_of(arrays[0].format) >= kStreamBytes;
   }
 
   /// Calls body(piece) for every piece, some on other threads.
@@ -77,13 +84,25 @@ class Walk {
         all_direct_ ? nullptr : static_cast<std::byte*>(thread_scratch(kMaxArrays * kRoundingTile * 8));
     for (std::int64_t begin = range.begin; begin < range.end; begin += most) {
       const Piece piece = open(buffers, begin, std::min(most, range.end - begin));
-      body(piece);
+      for_each_run(runs_, begin, begin + piece.n, [&](std::int64_t i, std::int64_t n, std::uint64_t number) {
+        body(part_of(piece, i, n, number));
+      });
       close(piece);
     }
   }
 
+  Piece part_of(Piece piece, std::int64_t begin, std::int64_t n, std::uint64_t number) const {
+    for (std::size_t i = 0; i < arrays_.size(); ++i) {
+      piece.data[i] += (begin - piece.begin) * size_of(arrays_[i].format);
+    }
+    piece.begin = begin;
+    piece.n = n;
+    piece.number = number;
+    return piece;
+  }
+
   Piece open(std::byte* buffers, std::int64_t begin, std::int64_t n) const {
-    Piece piece = {begin, n, {}, stream_};
+    Piece piece = {begin, n, {}, static_cast<std::uint64_t>(begin), stream_};
     for (std::size_t i = 0; i < arrays_.size(); ++i) {
       const std::int64_t size = size_of(arrays_[i].format);
       piece.data[i] = direct_[i] ? arrays_[i].data + begin * size : buffers + i * kRoundingTile * 8;
@@ -103,6 +122,7 @@ class Walk {
   const std::vector<SrArray>& arrays_;
   unsigned read_;
   unsigned written_;
+  SrRuns runs_;
   LoopNest nest_;
   std::int64_t n_;  ///< Elements.
   std::vector<bool> direct_;
@@ -135,9 +155,10 @@ void run_parts(int parts, void (*body)(const void* context, int part), const voi
   for (int part = 0; part < parts; ++part) guarded(part);
 }
 
-void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads) {
+void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads,
+            SrRuns runs) {
   const KernelTable& table = kernel_table();
-  Walk(shape, arrays, 0b1110, 0b0001).run(threads, [&](const Piece& piece) {
+  Walk(shape, arrays, 0b1110, 0b0001, runs).run(threads, [&](const Piece& piece) {
     SrCall part = call;
     part.n = piece.n;
     part.out = piece.data[0];
@@ -146,19 +167,19 @@ void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>
       part.formats[i - 1] = arrays[i].format;
     }
     part.stream = piece.stream;
-    part.rounding.first += static_cast<std::uint64_t>(piece.begin);
+    part.rounding.first += piece.number;
     if (call.rounding.uniform != nullptr) part.rounding.uniform += piece.begin;
     table.sr_apply(part);
   });
 }
 
-void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays,
-                  int threads) {
+void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays, int threads,
+                  SrRuns runs) {
   const KernelTable& table = kernel_table();
-  Walk(shape, arrays, 0b1111, 0b1101).run(threads, [&](const Piece& piece) {
+  Walk(shape, arrays, 0b1111, 0b1101, runs).run(threads, [&](const Piece& piece) {
     SrAdamw part = step;
     part.n = piece.n;
-    part.first += static_cast<std::uint64_t>(piece.begin);
+    part.first += piece.number;
     part.w = piece.data[0];
     part.g = piece.data[1];
     part.m = piece.data[2];

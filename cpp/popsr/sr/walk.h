@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "popsr/kernels/contract/round.h"
+#include "popsr/sr/runs.h"
 
 namespace popsr::kernels {
 
@@ -28,11 +29,13 @@ void run_parts(int parts, void (*body)(const void* context, int part), const voi
 
 /// Runs a call on arrays: `call` has op, rounding and scalar; its buffers, formats, n and stream are
 /// ignored. `arrays`: the output, then the operands, of one shape. The noise of `call.rounding.first`
-/// belongs to the first element in C order.
-void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
+/// belongs to the element of number 0; without `runs` it is the first in C order.
+void sr_run(const SrCall& call, const SrShape& shape, const std::vector<SrArray>& arrays, int threads,
+            SrRuns runs = {});
 
 /// Runs an AdamW step on arrays: `step` has scalars, keys and first; `arrays`: w, g, m, v of one shape.
-void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays, int threads);
+void sr_run_adamw(const SrAdamw& step, const SrShape& shape, const std::vector<SrArray>& arrays, int threads,
+                  SrRuns runs = {});
 
 /// Runs an addition of the value form on arrays: `call` has format, key and biased; `arrays`: out, x, y of
 /// one shape.

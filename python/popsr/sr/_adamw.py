@@ -11,7 +11,7 @@ from popsr._support.host.float_environment import in_default_environment
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
-from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source, writable
+from popsr.sr._call import REQUIRED, Key, Source, check_numbers, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap
 from popsr.sr._types import M, Memory, Operand, W
 
@@ -94,14 +94,11 @@ def adamw_(
     if any(source.array.shape != shape for source in sources):
         got = ", ".join(f"{source.name} of {source.array.shape}" for source in sources)
         raise ShapeError(f"{op}: shapes differ, got {got}, expected equal ones")
-    if options.offset + sources[0].array.size > 2**64:
-        raise AttributeValueError(
-            f"{op}: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
-        )
+    check_numbers(op, options.offset, shape)
     _check_memory(op, sources)
     (aw, fw), (ag, fg), (am, fm), (av, fv) = ((source.array, source.form.index) for source in sources)
     key = options.key.at(step)
-    _core.sr.adamw(aw, fw, ag, fg, am, fm, av, fv, key, step, scalars, options.offset, options.num_threads)
+    _core.sr.adamw(aw, fw, ag, fg, am, fm, av, fv, key, step, scalars, options.numbers, options.num_threads)
     for source in (sources[0], *sources[2:]):
         source.mark_written()
     return w

@@ -14,6 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, DTypeError, Sha
 from popsr.sr._formats import Format, read_format
 from popsr.sr._kinds import NUMPY, Array, Kind, kind_of
 from popsr.sr._overlap import check_out_overlap
+from popsr.sr._runs import Runs
 from popsr.sr._types import Key, Mode, Overflow
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "broadcast",
     "broadcast_view",
     "check_format",
+    "check_numbers",
     "compute",
     "elementwise",
     "lay_out",
@@ -82,8 +84,13 @@ class Options(NamedTuple):
     key: Key
     mode: Mode
     overflow: Overflow
-    offset: int
+    offset: int | Runs
     num_threads: int
+
+    @property
+    def numbers(self) -> Any:
+        """The numbers of elements, for the core."""
+        return self.offset.table if isinstance(self.offset, Runs) else self.offset
 
 
 def _key(lo: int, hi: int, text: str) -> Key:
@@ -114,9 +121,9 @@ def read_options(op: str, key: Any, mode: Any, overflow: Any, offset: Any, num_t
     )
 
 
-def read_rounding(op: str, mode: Any, overflow: Any, offset: Any) -> tuple[Mode, Overflow, int]:
+def read_rounding(op: str, mode: Any, overflow: Any, offset: Any) -> tuple[Mode, Overflow, Any]:
     """Options that say how elements are rounded, checked."""
-    number = read_int(f"{op}: offset", offset, 0, 2**64 - 1)
+    number = offset if type(offset) is Runs else read_int(f"{op}: offset", offset, 0, 2**64 - 1)
     return _read_mode(op, mode), _read_overflow(op, overflow), number
 
 
@@ -337,6 +344,18 @@ def update(
     return elementwise(op, operands, numbers, options, kernel=kernel, dtype=dtype, target=target)
 
 
+def check_numbers(op: str, offset: int | Runs, shape: tuple[int, ...]) -> None:
+    """Raise unless the numbers of all elements of that shape have 64 bits; the core checks runs.
+
+    Raises:
+        AttributeValueError: the largest has more.
+    """
+    if not isinstance(offset, Runs) and offset + math.prod(shape) > 2**64:
+        raise AttributeValueError(
+            f"{op}: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
+        )
+
+
 def _numbers(op: str, factors: tuple[tuple[str, Any], ...]) -> tuple[float, ...]:
     return tuple([read_number(f"{op}: {name}", value) for name, value in factors])
 
@@ -363,11 +382,7 @@ def elementwise(
         ``out``, the operand written in place, or a new array of the first operand's kind.
     """
     layout = lay_out(op, operands, **arrays)
-    if options.offset + layout.array.size > 2**64:
-        raise AttributeValueError(
-            f"{op}: offset is too large, got {options.offset} with shape {layout.array.shape}, "
-            "expected offset + size <= 2**64"
-        )
+    check_numbers(op, options.offset, layout.array.shape)
     run(kernel or op.rstrip("_"), layout.array, layout.form, layout.sources, scalars, options)
     return layout.result()
 
@@ -391,6 +406,6 @@ def run(
         options.key,
         options.mode,
         options.overflow == "saturate",
-        options.offset,
+        options.numbers,
         options.num_threads,
     )

@@ -11,7 +11,7 @@ from popsr._support.host.arguments import is_a, read_int64s
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import AttributeValueError
-from popsr.sr._call import REQUIRED, Key, read_options, read_source
+from popsr.sr._call import REQUIRED, Key, check_numbers, read_options, read_source
 from popsr.sr._formats import read_format
 from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Mode, OtherArray, Overflow, R, Rounding
 
@@ -75,10 +75,7 @@ def sum(
     named = None if dtype is None else read_format("sum", dtype)
     source = read_source("sum", "x", x, named)
     form = named or source.form
-    if options.offset + source.array.size > 2**64:
-        raise AttributeValueError(
-            f"sum: offset is too large, got {offset} with shape {source.array.shape}, expected offset + size <= 2**64"
-        )
+    check_numbers("sum", options.offset, source.array.shape)
     axes = _read_axes(axis, source.array.ndim)
     shape = tuple(extent for k, extent in enumerate(source.array.shape) if k not in axes)
     out = np.empty(shape, form.carrier)
@@ -91,7 +88,7 @@ def sum(
         options.key,
         options.mode,
         options.overflow == "saturate",
-        options.offset,
+        options.numbers,
         options.num_threads,
     )
     return source.wrap(out, form)

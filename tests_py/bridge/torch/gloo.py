@@ -76,7 +76,10 @@ def bits(t: Any) -> Bits:
 
     t = t.detach()
     t = (t.to_local() if hasattr(t, "to_local") else t).contiguous()
-    return str(t.dtype), tuple(t.shape), t.reshape(-1).view(torch.uint8).numpy().tobytes()
+    data = (
+        t.reshape(-1).view(torch.uint8).numpy().tobytes() if t.numel() else b""
+    )  # an empty one may have any strides
+    return str(t.dtype), tuple(t.shape), data
 
 
 def states(model: Any, optimizer: Any = None) -> dict[str, Bits]:

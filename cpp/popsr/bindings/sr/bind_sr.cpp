@@ -67,17 +67,29 @@ SrRounding rounding_of(int format, const SrKey& key, const std::string& mode, bo
   return rounding;
 }
 
+/// Numbers of n elements: of the first, and runs that follow it.
+std::pair<std::uint64_t, kernels::SrRuns> numbers_of(const Offset& offset, std::int64_t n) {
+  if (const auto* first = std::get_if<std::uint64_t>(&offset)) return {*first, {}};
+  const auto& table = std::get<1>(offset);
+  POPSR_CHECK(table.ndim() == 2 && table.shape(1) == 2);
+  const kernels::SrRuns runs = {reinterpret_cast<const kernels::SrRun*>(table.data()),
+                                static_cast<std::size_t>(table.shape(0))};
+  POPSR_CHECK(runs.empty() ? n == 0 : runs.back().end == n);
+  return {0, runs};
+}
+
 void apply(const std::string& op, const py::array& out, int out_format,
            const std::vector<py::array>& operands, const std::vector<int>& formats,
            const std::vector<double>& scalars, const SrKey& key, const std::string& mode, bool saturate,
-           std::uint64_t offset, int threads) {
+           const Offset& offset, int threads) {
   kernels::SrCall call;
   call.op = op_of(op);
   const OpName& name = kOps[static_cast<int>(call.op)];
   POPSR_CHECK(operands.size() >= name.least_operands && operands.size() <= name.most_operands);
   POPSR_CHECK(formats.size() == operands.size());
   POPSR_CHECK(scalars.size() >= name.scalars || (call.op == SrOp::kLerp && operands.size() == 3));
-  call.rounding = rounding_of(out_format, key, mode, saturate, offset);
+  const auto [first, runs] = numbers_of(offset, out.size());
+  call.rounding = rounding_of(out_format, key, mode, saturate, first);
   if (!scalars.empty()) call.scalar = scalars[0];
   const SrShape shape = shape_of(out);
   std::vector<SrArray> arrays = {sr_array(out, out_format, true)};
@@ -86,7 +98,7 @@ void apply(const std::string& op, const py::array& out, int out_format,
     arrays.push_back(sr_array(operands[i], formats[i], false));
   }
   const WithoutGil released;
-  sr_run(call, shape, arrays, threads);
+  sr_run(call, shape, arrays, threads, runs);
 }
 
 void sum(const py::array& out, int out_format, const py::array& x, int x_format,
@@ -112,7 +124,7 @@ void sum(const py::array& out, int out_format, const py::array& x, int x_format,
 
 void adamw(const py::array& w, int w_format, const py::array& g, int g_format, const py::array& m,
            int m_format, const py::array& v, int v_format, const SrKey& key, std::uint64_t step,
-           const std::array<double, 5>& scalars, std::uint64_t offset, int threads) {
+           const std::array<double, 5>& scalars, const Offset& offset, int threads) {
   const SrShape shape = shape_of(w);
   POPSR_CHECK(shape_of(g) == shape && shape_of(m) == shape && shape_of(v) == shape);
   const std::vector<SrArray> arrays = {sr_array(w, w_format, true), sr_array(g, g_format, false),
@@ -123,9 +135,10 @@ void adamw(const py::array& w, int w_format, const py::array& g, int g_format, c
   call.keys[0] = key.words();
   call.keys[1] = key.moment(1).words();
   call.keys[2] = key.moment(2).words();
-  call.first = offset;
+  const auto [first, runs] = numbers_of(offset, w.size());
+  call.first = first;
   const WithoutGil released;
-  sr_run_adamw(call, shape, arrays, threads);
+  sr_run_adamw(call, shape, arrays, threads, runs);
 }
 
 py::array_t<std::uint64_t> uniform_bits(const SrKey& key, std::int64_t n, std::uint64_t offset) {

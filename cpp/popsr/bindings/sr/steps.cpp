@@ -16,8 +16,9 @@ namespace {
 using kernels::Domain;
 using kernels::SrWeight;
 
-/// Number of the parameter, of its step, is it the first, elements; address and format of w, g, m and v.
-using Row = std::array<std::uint64_t, 12>;
+/// Number of the parameter, of its step, is it the first, elements; address and format of w, g, m and v; number
+/// of the first element, address and number of runs.
+using Row = std::array<std::uint64_t, 15>;
 
 std::byte* address(std::uint64_t word) { return reinterpret_cast<std::byte*>(word); }
 
@@ -38,6 +39,9 @@ std::vector<SrWeight> weights_of(std::uint64_t seed, const std::vector<Row>& row
     for (std::size_t i = 0; i < 4; ++i) {
       weight.formats[i] = checked_format(static_cast<int>(row[5 + 2 * i]));
     }
+    weight.first = row[12];
+    weight.runs = {reinterpret_cast<const kernels::SrRun*>(row[13]), static_cast<std::size_t>(row[14])};
+    POPSR_CHECK(weight.runs.empty() || weight.runs.back().end == weight.n);
     weight.keys[0] =
         derive_key(table, derive_key(table, root, Domain::kInteger, row[0]), Domain::kAt, row[1]);
     if (weight.v == nullptr) continue;

@@ -87,14 +87,13 @@ class AdamW(Optimiser):
         del p
         return (*_MOMENTS, "max_exp_avg_sq") if group["amsgrad"] else _MOMENTS
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         decay = float(group["weight_decay"])
         if decay and self._decay == "L2":
             grad, decay = widened(grad) + decay * widened(p), 0.0
         if group["amsgrad"]:
-            self._step_largest(p, widened(grad), state, step, group, decay, key)
+            self._step_largest(weight._replace(grad=widened(grad)), step, group, decay, key)
             return
         options = {name: group[name] for name in ("betas", "eps")}
         moments = (state[name] for name in _MOMENTS)
@@ -104,20 +103,13 @@ class AdamW(Optimiser):
             step=step,
             lr=float(group["lr"]),
             weight_decay=decay,
+            offset=offset,
             **options,
         )
 
-    def _step_largest(
-        self,
-        p: Any,
-        grad: Any,
-        state: dict[str, Any],
-        step: int,
-        group: dict[str, Any],
-        decay: float,
-        key: Key,
-    ) -> None:
+    def _step_largest(self, weight: Weight, step: int, group: dict[str, Any], decay: float, key: Key) -> None:
         """A step by the largest second moment so far; the new moments are kept, each rounded under its name."""
+        _, p, grad, state, offset = weight
         beta1, beta2 = group["betas"]
         first = beta1 * widened(state["exp_avg"]) + (1 - beta1) * grad
         second = beta2 * widened(state["exp_avg_sq"]) + (1 - beta2) * grad * grad
@@ -126,8 +118,8 @@ class AdamW(Optimiser):
         if decay:
             update = update + decay * widened(p)
         for name, value in (("exp_avg", first), ("exp_avg_sq", second), ("max_exp_avg_sq", largest)):
-            self._keep(state, name, value, step, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(step))
+            self._keep(weight, name, value, step, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))

@@ -14,9 +14,10 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
-from popsr.sr._torch.graph import compiled_step, is_changed_in_graph, is_fake, local, numbered, traced_step
+from popsr.sr._torch.graph import compiled_step, is_changed_in_graph, is_fake, numbered, traced_step
+from popsr.sr._torch.parts import as_parameter, check_alike, is_laid_out, local, numbers_of
 from popsr.sr._torch.states import Decay, adopted, as_counter
-from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
+from popsr.sr._torch.steps import COUNTED, Row, Weight, mark_written, row_of
 
 __all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "read_ways", "widened"]
 
@@ -108,7 +109,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             state["step"] = as_counter(0 if step is None else step)
         for name in self._names(group, p):
             if name not in state:
-                state[name] = _as_laid_out(p, self._first(name, local(p.detach()), state))
+                first = self._first(name, local(p.detach()), state)
+                state[name] = first if name in COUNTED else _as_laid_out(p, first)
         return state
 
     # While torch.compile traces a step
@@ -179,47 +181,36 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                 self._step_generally(each, group)
 
     def _weight(self, number: int, p: Any, grad: Any, state: dict[str, Any]) -> Weight:
-        """A parameter to step; of a DTensor the part of this rank, with a number for each part.
-
-        Replicas of a part have its number, and so draw the same numbers.
+        """A parameter to step; of a DTensor the part of this rank, whose elements have their numbers in the whole.
 
         Raises:
-            ArgumentTypeError: the gradient is laid out otherwise, or the update needs the whole of the parameter.
+            ArgumentTypeError: the gradient or the state is laid out otherwise, or the update needs all of a parameter.
         """
-        if not hasattr(p, "placements"):
+        if not is_laid_out(p):
             return Weight(number, p, grad, state)
-        if tuple(getattr(grad, "placements", ())) != tuple(p.placements):
-            raise ArgumentTypeError(
-                f"{type(self).__name__}: a gradient is laid out otherwise than its parameter, got "
-                f"{shown(str(getattr(grad, 'placements', 'a local tensor')))}, expected {shown(str(p.placements))}"
-            )
+        name, offset = type(self).__name__, self._offset(p)
+        check_alike(name, "a gradient", grad, p, "redistribute it before the step")
+        for key, value in state.items() if self._is_elementwise else ():
+            if key not in COUNTED:
+                check_alike(name, f"{key} of a state", value, p, "redistribute it, or load it with DTensors")
         self._shards[p] = {key: local(value) for key, value in state.items()}
-        return Weight(self._number(number, p), local(p.detach()), local(grad), self._shards[p])
+        return Weight(number, local(p.detach()), local(grad), self._shards[p], offset)
 
-    def _number(self, number: int, p: Any) -> int:
-        """The number of a parameter, or of the part of it that this rank has.
+    def _offset(self, p: Any) -> Any:
+        """Numbers of the elements of a parameter, of a DTensor those of the part that this rank has.
 
         Raises:
-            ArgumentTypeError: the parameter is in parts and the update needs all of it, or is laid out as sums.
+            ArgumentTypeError: the update needs all of a parameter, or torch does not say what lies where.
         """
-        if not hasattr(p, "placements"):
-            return number
+        if not is_laid_out(p):
+            return 0
         name = type(self).__name__
-        cut = [d for d, each in enumerate(p.placements) if not each.is_replicate()]
-        if cut and not self._is_elementwise:
+        if not self._is_elementwise and not all(each.is_replicate() for each in p.placements):
             raise ArgumentTypeError(
                 f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
                 "parameters: an update needs all of their rows and columns"
             )
-        if any(each.is_partial() for each in p.placements):
-            raise ArgumentTypeError(
-                f"{name}: a parameter is a DTensor of sums, got {shown(str(p.placements))}, expected one in parts or "
-                "replicated"
-            )
-        place, part = p.device_mesh.get_coordinate(), 0
-        for d in cut:
-            part = part * p.device_mesh.size(d) + place[d]
-        return number + (part << 32)
+        return numbers_of(name, p)
 
     def _keep_shards(self, params: Iterable[Any]) -> None:
         """Store what a step made anew of the state of parts as DTensors, which checkpoints can lay out anew."""
@@ -231,14 +222,13 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
 
     def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
-        for number, p, grad, state in weights:
-            step = int(state["step"].add_(1))
-            grad = -widened(grad) if group["maximize"] else grad
-            self._step_one(p, grad, state, step, group, Key(group["seed"]).fold_in(number))
+        for weight in weights:
+            step = int(weight.state["step"].add_(1))
+            if group["maximize"]:
+                weight = weight._replace(grad=-widened(weight.grad))
+            self._step_one(weight, step, group, Key(group["seed"]).fold_in(weight.number))
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
@@ -277,14 +267,14 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         mark_written(weights, rows, held)
         return True
 
-    def _keep(self, state: dict[str, Any], name: str, value: Any, step: int, key: Key) -> None:
+    def _keep(self, weight: Weight, name: str, value: Any, step: int, key: Key) -> None:
         """Store a moment; a narrow one is rounded stochastically, from a key of its own."""
-        own = key.fold_in(name).at(step)
-        new = value if value.dtype == self.moments else cast(value, self.moments, key=own)
-        if state[name].dtype == new.dtype:
-            state[name].copy_(new)
+        if value.dtype != self.moments:
+            value = cast(value, self.moments, key=key.fold_in(name).at(step), offset=weight.offset)
+        if weight.state[name].dtype == value.dtype:
+            weight.state[name].copy_(value)
         else:  # of a state that was loaded
-            state[name] = new
+            weight.state[name] = value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, which would also cast the moments to the dtype of the weights.
@@ -327,12 +317,13 @@ def _own_seed(name: str) -> int:
 
 def _as_laid_out(p: Any, value: Any) -> Any:
     """A part of a parameter's state as a DTensor if the parameter is one; what is not of its shape is whole."""
-    if not hasattr(p, "placements") or not value.dim():
+    if not is_laid_out(p):
         return value
+    if value.shape == local(p).shape:
+        return as_parameter(value, p)
     from torch.distributed.tensor import DTensor
 
-    whole = {"shape": p.shape, "stride": p.stride()} if value.shape == local(p).shape else {}
-    return DTensor.from_local(value, p.device_mesh, p.placements, run_check=False, **whole)
+    return DTensor.from_local(value, p.device_mesh, p.placements, run_check=False)
 
 
 def widened(x: Any) -> Any:

@@ -7,6 +7,7 @@ step is ``popsr_sr::stepped`` of each weight, which has the options as operands 
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import weakref
 from collections.abc import Iterator, Sequence
@@ -16,7 +17,9 @@ import torch
 
 from popsr._support.text.shown import shown
 from popsr.errors import StateError
-from popsr.sr._torch.steps import Weight
+from popsr.sr._runs import Runs
+from popsr.sr._torch.parts import local
+from popsr.sr._torch.steps import COUNTED, Weight
 
 __all__ = ["compiled_step", "is_changed_in_graph", "is_fake", "numbered", "traced_step"]
 
@@ -52,8 +55,8 @@ def _step_op(
     for place, p, grad in zip(places, params, grads, strict=True):
         original = options["params"][place]
         names = ("step", *own._names(options, original))
-        number = own._number(before + place, original)
-        rows.append(Weight(number, p, grad, dict(zip(names, given, strict=False))))
+        state = dict(zip(names, given, strict=False))
+        rows.append(Weight(before + place, p, grad, state, own._offset(original)))
         count += len(names)
     has_rate = isinstance(options["lr"], torch.Tensor)
     if len(states) != count or groups is not own._seen_groups or has_rate is not (lr is not None):
@@ -112,11 +115,6 @@ def compiled_step(optimiser: Any) -> None:
             )
 
 
-def local(value: Any) -> Any:
-    """The part of this rank; a value that is no DTensor as it is."""
-    return value.to_local() if hasattr(value, "placements") else value
-
-
 def is_changed_in_graph(optimiser: Any) -> bool:
     """True if the function that is being compiled has set options before, which torch does only after its graph."""
     from torch._dynamo.symbolic_convert import InstructionTranslator
@@ -140,8 +138,6 @@ _LIBRARY = _library.Library("popsr_sr", "FRAGMENT")
 _LIBRARY.define(
     "stepped(str text, Tensor p, Tensor grad, Tensor[] states, Tensor[] others, Scalar[] numbers) -> Tensor[]"
 )
-_COUNTED = ("step", "begun")
-"""Of a state, what a step counts whatever the weight is."""
 
 
 @_library.register_fake("popsr_sr::stepped")  # type: ignore[untyped-decorator, unused-ignore]
@@ -173,11 +169,11 @@ def traced_step(optimiser: Any, weights: Sequence[Weight], group: dict[str, Any]
         for name, value in given
     ]
     kind = f"{type(optimiser).__name__} {shown(optimiser.moments)} {text}"
-    for number, p, grad, state in weights:
-        written = [value for name, value in state.items() if name not in _COUNTED]
-        read = [value for name, value in state.items() if name in _COUNTED]
+    for number, p, grad, state, offset in weights:
+        written = [value for name, value in state.items() if name not in COUNTED]
+        read = [value for name, value in state.items() if name in COUNTED]
         made = torch.ops.popsr_sr.stepped(
-            kind, p, grad, written, [*read, *tensors], [*numbers, _signed(number)]
+            kind, p, grad, written, [*read, *tensors], [*numbers, _signed(number), *_numbers_of(offset)]
         )
         for old, new in zip((p, *written), made, strict=True):
             old.copy_(new)
@@ -196,6 +192,14 @@ def _flat(options: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float, torch.SymInt, torch.SymFloat)) and not isinstance(value, bool)
+
+
+def _numbers_of(offset: int | Runs) -> list[int]:
+    """The numbers of elements, of a part of a parameter, as operands that are equal if all of these numbers are."""
+    if not isinstance(offset, Runs):
+        return [_signed(offset), 0]
+    digest = hashlib.sha256(offset.table.tobytes()).digest()
+    return [int.from_bytes(digest[k : k + 8], "big", signed=True) for k in (0, 8)]
 
 
 def _signed(number: Any) -> Any:

@@ -14,6 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import Key
 from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, check_range, widened
+from popsr.sr._torch.steps import Weight
 
 __all__ = ["Muon"]
 
@@ -109,9 +110,8 @@ class Muon(Optimiser):
                     "others to AdamW"
                 )
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         wide, momentum = widened(grad), group["momentum"]
         kept = momentum * widened(state["momentum"]) + (1 - momentum) * wide
         update = momentum * kept + (1 - momentum) * wide if group["nesterov"] else kept
@@ -119,8 +119,8 @@ class Muon(Optimiser):
         update.mul_(_factor(p.shape, group["adjust_lr_fn"]))
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
-        self._keep(state, "momentum", kept, step, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(step))
+        self._keep(weight, "momentum", kept, step, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
 
 def _factor(shape: Sequence[int], rate: str | None) -> float:

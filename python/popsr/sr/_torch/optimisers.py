@@ -93,9 +93,8 @@ class SGD(Optimiser):
     def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
         return torch.tensor("momentum" in state) if name == "begun" else super()._first(name, p, state)
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         momentum, direction = group["momentum"], grad
         if group["weight_decay"]:
             direction = widened(grad) + group["weight_decay"] * widened(p)
@@ -106,9 +105,9 @@ class SGD(Optimiser):
             else:
                 kept = wide.clone()
             state["begun"].fill_(True)
-            self._keep(state, "momentum", kept, step, key)
+            self._keep(weight, "momentum", kept, step, key)
             direction = wide + momentum * kept if group["nesterov"] else kept
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step))
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, momentum = float(group["lr"]), float(group["momentum"])
@@ -171,16 +170,15 @@ class Lion(Optimiser):
         }
         super().__init__(params, options, seed, moments)
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         beta1, beta2 = group["betas"]
         wide, kept = widened(grad), widened(state["exp_avg"])
         direction = (beta1 * kept + (1 - beta1) * wide).sign_()
         if group["weight_decay"]:
             direction = direction + group["weight_decay"] * widened(p)
-        self._keep(state, "exp_avg", beta2 * kept + (1 - beta2) * wide, step, key)
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step))
+        self._keep(weight, "exp_avg", beta2 * kept + (1 - beta2) * wide, step, key)
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
@@ -256,9 +254,8 @@ class Adafactor(Optimiser):
         zeros = torch.zeros_like(widened(p), requires_grad=False)
         return zeros if name == "variance" else zeros.sum(_AXES[name], keepdim=True)
 
-    def _step_one(
-        self, p: Any, grad: Any, state: dict[str, Any], step: int, group: dict[str, Any], key: Key
-    ) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
+        _, p, grad, state, offset = weight
         wide, w = widened(grad), widened(p)
         lr, smallest = float(group["lr"]), group["eps"][0]
         smallest = torch.finfo(w.dtype).eps if smallest is None else smallest
@@ -268,7 +265,7 @@ class Adafactor(Optimiser):
         update.mul_(scale / max(1.0, _root_mean_square(update) / group["d"]))
         if group["weight_decay"]:
             update.add_(w, alpha=lr * group["weight_decay"])
-        add_(p, update, alpha=-1.0, key=key.at(step))
+        add_(p, update, alpha=-1.0, key=key.at(step), offset=offset)
 
     @staticmethod
     def _second_moment(grad: Any, state: dict[str, Any], weight: float, smallest: float) -> Any:

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple
 import torch
 
 from popsr.sr._formats import FORMATS
+from popsr.sr._runs import Runs
 
-__all__ = ["Row", "Weight", "mark_written", "row_of"]
+__all__ = ["COUNTED", "Row", "Weight", "mark_written", "row_of"]
 
 _INDEX: dict[Any, int] = {
     getattr(torch, name): form.index for name, form in FORMATS.items() if hasattr(torch, name)
@@ -20,21 +21,26 @@ _STRIDED = torch.strided
 _counter = ctypes.c_int64.from_address
 
 Row = tuple[int, ...]
-"""Number, step, is it the first, elements; address and format of w, g and both moments."""
+"""Number, step, is it the first, elements; address and format of w, g and both moments; number of the first element,
+address and number of runs."""
+
+COUNTED = ("step", "begun")
+"""Of a state, what a step counts whatever the weight is: a number, and if SGD's momentum has taken a gradient."""
 
 
 class Weight(NamedTuple):
-    """A parameter with a gradient, and its number among all parameters."""
+    """A parameter with a gradient, its number among all parameters, and those of its elements in the whole of it."""
 
     number: int
     p: Any
     grad: Any
     state: dict[str, Any]
+    offset: Any = 0  # an int or Runs, which the public types of ``offset`` do not have
 
 
 def row_of(weight: Weight, moments: Sequence[Any]) -> Row | None:
     """The row of a weight that the core can step; None for what goes the general way."""
-    number, p, grad, state = weight
+    number, p, grad, state, offset = weight
     step, begun, shape = state["step"], state.get("begun"), p.shape
     if step.dtype is not torch.int64 or not step.is_cpu:
         return None
@@ -53,7 +59,8 @@ def row_of(weight: Weight, moments: Sequence[Any]) -> Row | None:
         ):
             return None
         parts += (x.data_ptr(), form)
-    return *parts, *(0, 0) * (2 - len(moments))
+    numbers = (0, *offset.words) if isinstance(offset, Runs) else (offset, 0, 0)
+    return *parts, *(0, 0) * (2 - len(moments)), *numbers
 
 
 def mark_written(weights: Sequence[Weight], rows: Sequence[Row], moments: Iterable[Any]) -> None:
