@@ -67,3 +67,29 @@ def test_ranks_without_a_common_seed_are_refused(kind: str) -> None:
         f"{kind}: seed is missing in a job of 2 ranks, where weights that are equal would be rounded apart"
     )
     assert all(text.startswith(expected) for text in found)
+
+
+def compiled(kind: str, dim: int) -> bool:
+    """True if a compiled step of parts of a weight, cut along a dimension, has the bits of the eager one."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    made = []
+    for is_compiled in (False, True):
+        weight = torch.linspace(-1, 1, 12).view(4, 3).bfloat16()
+        p = torch.nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
+        optimizer = getattr(rounding, kind)([p], lr=1e-2, seed=3)
+        step = optimizer.step
+        if is_compiled:
+            step = torch.compile(step, backend="aot_eager", fullgraph=True)
+        for _ in range(3):
+            p.grad = distribute_tensor(weight * 3, mesh, [Shard(dim)])
+            step()
+        made.append([gloo.bits(p), *(gloo.bits(t) for t in optimizer.state[p].values())])
+    return made[0] == made[1]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_compiled_steps_of_parts(dim: int) -> None:
+    assert gloo.run(2, compiled, "AdamW", dim) == [True, True]
