@@ -142,6 +142,8 @@ def stepped_apart(world: int, share: int) -> list[str]:
     import torch
     from torch.distributed.device_mesh import init_device_mesh
 
+    from popsr.sr._torch.steps import COUNTED
+
     wholes, references = {}, {}
     for what in OPTIMISERS:
         wholes[what] = [torch.nn.Parameter(x) for x in weights()]
@@ -170,10 +172,13 @@ def stepped_apart(world: int, share: int) -> list[str]:
             for p, q, part in zip(params, wholes[what], parts, strict=True):
                 state = references[what].state[q]
                 named = {"weight": (p, q)} | {
-                    key: (optimiser.state[p][key], state[key])
-                    for key in state
-                    if isinstance(state[key], torch.Tensor)
+                    key: (optimiser.state[p][key], state[key]) for key in state if key not in COUNTED
                 }
+                wrong += [
+                    f"{what}: {key}"
+                    for key in COUNTED
+                    if key in state and not torch.equal(state[key], optimiser.state[p][key])
+                ]
                 wrong += [
                     f"{what}: {key} of {tuple(p.shape)} as {placements} on {sizes}"
                     for key, (a, b) in named.items()
