@@ -247,7 +247,8 @@ def test_jax_gradients_go_straight_through(jax: Any, sj: Any) -> None:
 @pytest.mark.parametrize("axes", [(None, 0, None), (0, 0, 0)])
 def test_jax_rows_under_vmap(jax: Any, sj: Any, axes: Any) -> None:
     w, u = np.ones((20, 20), FORMATS["bfloat16"].numpy), np.full((20, 20), 0.003, np.float32)
-    steps, mode = (np.arange(20), "sr_equal") if axes[2] == 0 else (3, "sr_bits=8")
+    steps: Any = np.arange(20) if axes[2] == 0 else 3
+    mode: Any = "sr_equal" if axes[2] == 0 else "sr_bits=8"
 
     def add(w: Any, u: Any, step: Any) -> Any:
         return sj.add(w, u, key=sj.Key(7).at(step), mode=mode, portable=True)
