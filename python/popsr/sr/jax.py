@@ -37,7 +37,7 @@ from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
 from popsr.sr._keywords import takes_keywords_of
 from popsr.sr._portable import of_jax
-from popsr.sr._portable.shards import shard_offset
+from popsr.sr._portable.of_jax_shards import shard_offset
 from popsr.sr._types import Mode, Overflow, TracedOptions
 
 __all__ = [
@@ -242,7 +242,7 @@ def _part(x: np.ndarray[Any, Any], index: tuple[int, ...], mapped: tuple[int, ..
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _rounded(call: _Call, key: Key, offset: tuple[Any, ...], *arrays: Any) -> Any:
-    """The result; an offset that is no number of the call is an array."""
+    """The result; the offset is given apart if it is an array."""
     if call.portable:
         return _run_portable(call, key, offset, arrays)
     if not any(isinstance(x, jax.core.Tracer) for x in (*key._leaves, *arrays)):

@@ -30,13 +30,6 @@ def shard_offset(x: Any, axis_name: Any, axis: int = 0) -> jax.Array:
         uint32 ``[2]``: the words of a number below 2**64, the lower one first.
     Raises:
         ValueError: the array is cut along another axis.
-    Example:
-        >>> import jax, jax.numpy as jnp
-        >>> mesh = jax.make_mesh((1,), ("data",))
-        >>> spec = jax.sharding.PartitionSpec("data")
-        >>> offset = lambda x: popsr.sr.jax.shard_offset(x, "data")
-        >>> jax.shard_map(offset, mesh=mesh, in_specs=spec, out_specs=spec)(jnp.ones(8))
-        Array([0, 0], dtype=uint32)
     """
     if axis != 0:
         raise UnsupportedError(
