@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -14,7 +14,17 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
-from popsr.sr._torch.parts import as_parameter, check_alike, is_laid_out, local, numbers_of
+from popsr.sr._torch.parts import (
+    as_parameter,
+    as_replica,
+    check_alike,
+    gathered,
+    is_elsewhere,
+    is_laid_out,
+    local,
+    part_of,
+    whole,
+)
 from popsr.sr._torch.states import Decay, adopted
 from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
 
@@ -30,7 +40,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
 
     moments: torch.dtype
     _is_elementwise = True
-    """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
+    """True if the update of an element needs no others, and so parts of a parameter are stepped alone; else they are
+    gathered."""
     _of_torch: ClassVar[Mapping[str, str]] = {}
     """Names of a state's tensors in ``torch.optim``, and here."""
     _decay: ClassVar[Decay | None] = None
@@ -78,8 +89,12 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         index = 0
         for group in self.param_groups:
             params = enumerate(group["params"], index)
-            weights = [self._weight(k, p) for k, p in params if p.grad is not None]
+            stepped = [(k, p) for k, p in params if p.grad is not None and not is_elsewhere(p)]
             index += len(group["params"])
+            if not self._is_elementwise:
+                self._step_generally(self._gathered(stepped), group)
+                continue
+            weights = [self._weight(k, p) for k, p in stepped]
             calls = [[weight] for weight in weights] if group.get("foreach") is False else [weights]
             for each in calls:
                 if not self._step_all(each, group):
@@ -90,24 +105,17 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         """A parameter to step; of a DTensor the part of this rank, whose elements have their numbers in the whole.
 
         Raises:
-            ArgumentTypeError: the gradient or the state is laid out otherwise, or the update needs all of a parameter.
+            ArgumentTypeError: the gradient or the state is laid out otherwise.
         """
         if not is_laid_out(p):
             return Weight(number, p, p.grad, self.state[p])
         name = type(self).__name__
-        if not self._is_elementwise and not all(each.is_replicate() for each in p.placements):
-            raise ArgumentTypeError(
-                f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
-                "parameters: an update needs all of their rows and columns"
-            )
-        offset = numbers_of(name, p)
-        check_alike(name, "a gradient", p.grad, p, "redistribute it before the step")
-        if self._is_elementwise:
-            for key, value in self.state[p].items():
-                if isinstance(value, torch.Tensor):
-                    check_alike(
-                        name, f"{key} of a state", value, p, "redistribute it, or load it with DTensors"
-                    )
+        offset = part_of(name, p).offset
+        self._check_gradient(p)
+        for key, value in self.state[p].items():
+            if isinstance(value, torch.Tensor):
+                remedy = "redistribute it, or load it with DTensors"
+                check_alike(name, f"{key} of a state", value, p, remedy)
         part = {key: local(value) for key, value in self.state[p].items()}
         self._shards[p] = part
         return Weight(number, local(p.detach()), local(p.grad), part, offset)
@@ -118,13 +126,44 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             for key, value in self._shards.pop(p, {}).items():
                 self.state[p][key] = as_parameter(value, p) if isinstance(value, torch.Tensor) else value
 
-    def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
+    def _check_gradient(self, p: Any) -> None:
+        remedy = "lay it out so before the step, as p.grad.redistribute(placements=p.placements) does"
+        check_alike(type(self).__name__, "a gradient", p.grad, p, remedy)
+
+    def _gathered(self, params: Iterable[tuple[int, Any]]) -> Iterator[Weight]:
+        """Whole parameters, one after the other; of a DTensor this rank's part is kept once it is stepped.
+
+        All ranks of its mesh compute the whole step, in the same way.
+
+        Raises:
+            ArgumentTypeError: the gradient is laid out otherwise, or torch cannot gather the parameter.
+        """
+        for number, p in params:
+            if not is_laid_out(p):
+                yield Weight(number, p, p.grad, self.state[p])
+                continue
+            part = part_of(type(self).__name__, p)
+            self._check_gradient(p)
+            state = {key: whole(x) for key, x in self.state[p].items()}
+            w = gathered(type(self).__name__, p, part)
+            yield Weight(number, w, whole(p.grad), state)
+            kept = local(p.detach())
+            if w.data_ptr() != kept.data_ptr():
+                kept.copy_(part.of(w))
+            for key, x in state.items():
+                if isinstance(x, torch.Tensor):
+                    x = as_parameter(part.of(x), p) if x.shape == p.shape else as_replica(x, p)
+                self.state[p][key] = x
+            del w, state  # before the next ones come
+
+    def _step_generally(self, weights: Iterable[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
         for weight in weights:
             weight.state["step"] = weight.state.get("step", 0) + 1
             if group["maximize"]:
                 weight = weight._replace(grad=-widened(weight.grad))
             self._step_one(weight, group, Key(group["seed"]).fold_in(weight.number))
+            del weight  # which may be gathered
 
     def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError
