@@ -33,7 +33,8 @@ commands:
   demo [--data DIR] ...   train replicated models on real data; `demo --help` has all options
   ops [--markdown]        print the table of ops: dtypes, gradient, which replicas agree, form in place
   options [--markdown]    print the table of session options: values, defaults, effects
-  help NAME ...           explain an error or a lint, as `help ShapeError` or `help L2`: what causes it, what helps
+  help NAME ...           explain an error or a lint, as `help ShapeError` or `help L2`: what causes it, what helps; of
+                          a command its options, as `help prove`
   version                 print the version
 
 prove, audit, check, diff and plan take --format text, json, sarif (code scanning) or github (lines of a pull request)
@@ -66,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if command in ("version", "--version"):
         print(importlib.import_module("popsr").__version__)
         return 0
+    if command == "help" and args[1:] and args[1] in _COMMANDS:
+        return main([args[1], "--help"])
     if command == "help" and args[1:]:
         return int(importlib.import_module("popsr._tools.help").main(args[1:]))
     if command in ("-h", "--help", "help"):

@@ -124,6 +124,18 @@ WRONG: dict[str, tuple[Any, tuple[Any, ...], dict[str, Any], str]] = {
         {"replicas": 2},
         "model is not a module, got dict",
     ),
+    "a class of modules that needs arguments": (
+        step,
+        (torch.nn.Linear, None, X),
+        {"replicas": 2},
+        "model needs arguments, got 'Linear' with missing a required argument: 'in_features', expected a module",
+    ),
+    "a class of optimisers": (
+        step,
+        (Net(), functools.partial(torch.optim.SGD, lr=0.1), X),
+        {"replicas": 2},
+        r"optimizer takes parameters, got 'SGD', .*: lambda model: SGD\(model.parameters\(\), ...\)",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from typing import get_args
 import pytest
 
 from tests_py.bridge.planted.cases import Case, Kind
-from tests_py.bridge.planted.run import Framework, all_cases, row, table
+from tests_py.bridge.planted.run import Framework, all_cases, line, row, table
 from tests_py.bridge.planted.table import ON_PAGE
 
 PACKAGES: dict[Framework, str] = {"JAX": "jax", "PyTorch": "torch", "DTensor": "torch"}
@@ -40,6 +40,7 @@ def test_bugs_are_found_and_right_steps_are_silent(framework: Framework, case: C
     assert found.false_alarms == []
     assert found.popsr.found is (case.name not in NOT_FOUND)
     assert found.popsr.names_line is (found.popsr.found and case.name not in AT_ANOTHER_LINE)
+    assert line(found) in ON_PAGE.written().splitlines(), "run python -m tests_py.bridge.planted.table"
 
 
 def test_there_are_enough_of_each_kind() -> None:
@@ -49,6 +50,7 @@ def test_there_are_enough_of_each_kind() -> None:
     assert len(cases) - len(NOT_FOUND) - len(AT_ANOTHER_LINE) >= 29
 
 
+@pytest.mark.slow  # it runs all cases, of which the test above runs a share
 def test_the_table_of_the_docs_is_fresh() -> None:
     for package in PACKAGES.values():
         pytest.importorskip(package)

@@ -50,6 +50,15 @@ def run(folder: Path, *args: str, redirect: str = "") -> subprocess.CompletedPro
     )
 
 
+@pytest.mark.parametrize(
+    ("name", "first"),
+    [("prove", "usage: python -m popsr prove"), ("l6", "# L6: "), ("dtypeerror", "# DTypeError")],
+)
+def test_help(tmp_path: Path, name: str, first: str) -> None:
+    """Names of commands, and names in small letters."""
+    assert run(tmp_path, "help", name).stdout.startswith(first)
+
+
 @pytest.mark.parametrize("redirect", STREAMS)
 @pytest.mark.parametrize("command", COMMANDS)
 def test_output_that_cannot_be_written_is_told_in_a_line(tmp_path: Path, command: str, redirect: str) -> None:

@@ -13,6 +13,8 @@ from popsr._support.text.entry_points import public
 from popsr._support.text.suggestions import unknown_attribute
 from popsr.sr._adamw import adamw_
 from popsr.sr._bits import uniform_bits
+from popsr.sr._blocks.blocks import Blocks
+from popsr.sr._blocks.cast import cast_blocks
 from popsr.sr._bracket import bracket
 from popsr.sr._call import Key, _key  # noqa: F401 - pickles name _key
 from popsr.sr._cast import cast
@@ -23,6 +25,7 @@ from popsr.sr._types import Mode as Mode
 from popsr.sr._types import Overflow as Overflow
 
 __all__ = [
+    "Blocks",
     "Key",
     "adamw_",
     "add",
@@ -35,6 +38,7 @@ __all__ = [
     "axpy_",
     "bracket",
     "cast",
+    "cast_blocks",
     "fma",
     "fma_",
     "lerp",

@@ -66,7 +66,7 @@ def cast(
 
     The carriers ``float8_e8m0fnu`` and ``float4_e2m1fn`` are cast to float32, exactly, and from float32 with
     ``mode="rn"``, as ml_dtypes does: powers of two halfway up and NaN for what is not positive; 4-bit floats to nearest
-    even, at most 6. torch has 4-bit floats in pairs.
+    even, at most 6. torch has 4-bit floats in pairs. With scales of blocks, and stochastically: :func:`cast_blocks`.
 
     Args:
         x: array ``[...]`` of any format, not a buffer of integers.

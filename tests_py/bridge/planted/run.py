@@ -12,7 +12,7 @@ from tests_py.bridge.planted import of_dtensor, of_jax, of_torch
 from tests_py.bridge.planted.cases import Case, load
 from tests_py.bridge.planted.verdicts import Verdict, alarms, verdict_of
 
-__all__ = ["Row", "all_cases", "row", "table"]
+__all__ = ["Row", "all_cases", "line", "row", "table"]
 
 Framework = Literal["JAX", "PyTorch", "DTensor"]
 Variant = Literal["right", "wrong"]
@@ -143,11 +143,7 @@ def table() -> str:
     """The rows as a table of Markdown, and the totals."""
     rows = [row(framework, case) for framework, case in all_cases()]
     head = "| bug | kind | step of | JAX's vma | DTensor | popsr |\n| --- | --- | --- | --- | --- | --- |"
-    lines = [
-        f"| {each.case.name} | {each.case.kind} | {each.framework} | {each.vma[0]} | {each.dtensor[0]} | "
-        f"{_said(each)} |"
-        for each in rows
-    ]
+    lines = map(line, rows)
     found = [each for each in rows if each.popsr.found and each.popsr.names_line]
     wrong, right = ([_errors(rows, name, variant) for name in ("JAX", "DTensor")] for variant in (0, 1))
     totals = (
@@ -156,6 +152,11 @@ def table() -> str:
         f"{sum(bool(each.false_alarms) for each in rows)} |"
     )
     return "\n".join([head, *lines, totals])
+
+
+def line(row: Row) -> str:
+    """The row as a line of the table."""
+    return f"| {row.case.name} | {row.case.kind} | {row.framework} | {row.vma[0]} | {row.dtensor[0]} | {_said(row)} |"
 
 
 def _errors(rows: list[Row], framework: Framework, variant: int) -> str:

@@ -18,7 +18,7 @@ from popsr import errors
 from popsr.bridge.torch import trace_step
 from popsr.testing import assert_in_step, assert_same_training
 from tests_py.bridge.same.planted.cases import matching
-from tests_py.bridge.same.planted.torch_layers import momentum
+from tests_py.bridge.same.planted.torch_layers import alone, momentum
 from tests_py.bridge.same.torch_steps import (
     BATCH,
     SHARED,
@@ -85,6 +85,18 @@ def test_what_is_listed() -> None:
         note.startswith("random numbers are off beside one device: masks of dropout") for note in notes
     )
     assert any("'optimizer.*.weight.step'" in note for note in notes)
+
+
+@pytest.mark.parametrize("is_one_sided", [False, True])
+def test_sides_of_comparisons(is_one_sided: bool) -> None:
+    """A ReLU that is zero has decided what its gradient asks: is it above zero? Nothing makes it less than zero."""
+
+    def loss(out: Any, y: Any) -> Any:
+        out = out.relu()
+        return torch.nn.functional.mse_loss(torch.where(out >= 0, out, y) if is_one_sided else out, y)
+
+    notes = beside(Case(alone(loss, mean))).notes
+    assert any("one side only of comparisons was drawn" in note for note in notes) is is_one_sided
 
 
 def test_labels_that_are_the_same_on_all_ranks() -> None:

@@ -33,6 +33,11 @@ assert_type(sr.cast(f64, np.dtype(np.float32), key=key), F32)
 assert_type(sr.cast(f64, popsr.bfloat16, key=key), np.ndarray[tuple[Any, ...], Any])
 assert_type(sr.sum(f32, key=key, axis=(0, 1)), F32)
 assert_type(sr.uniform_bits(key, 3), np.ndarray[tuple[int], np.dtype[np.uint64]])
+assert_type(sr.cast_blocks(f32, "mxfp4", key=key, axis=0, scale="floor", mode="rn"), sr.Blocks)
+assert_type(
+    sr.cast_blocks(f32, "nvfp4", key=key, tensor_scale=0.5).dequantise("float64"),
+    np.ndarray[tuple[Any, ...], Any],
+)
 lo, hi, chance = sr.bracket(f32, f64)
 assert_type(lo, F32)
 assert_type(hi, F32)

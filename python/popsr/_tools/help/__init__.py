@@ -25,11 +25,10 @@ def page(name: str) -> str | None:
 
 def main(args: Sequence[str]) -> int:
     """Print the page of each name; returns the exit status."""
-    status = 0
+    status, names = 0, (*LINTS, *errors.__all__)
     for name in args:
-        text = page(name)
+        text = page(next((each for each in names if each.lower() == name.lower()), name))
         if text is None:
-            names = (*LINTS, *errors.__all__)
             expected = nearest(name, names) or f"one of {', '.join(names)}"
             print(f"popsr: no help on {name!r}, expected {expected}", file=sys.stderr)
             status = 2

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from popsr._program.ir import Ir
 from popsr._program.op import Op
-from popsr._support.fields import EXPS_BEYOND, Numbers
+from popsr._support.fields import EXPS_BEYOND, Array, Numbers
+from popsr._support.host.garbage import collected_rarely
 from popsr.bridge._exact._frames import Frame, Place
 from popsr.bridge._exact._native import run_op
 from popsr.bridge._exact._program import GraphOps, OpRecord, as_numpy, graphs_of, is_float
@@ -59,18 +58,6 @@ def run_exact(
     return run
 
 
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """Inside, Python looks for no garbage in cycles: a run makes none, and a framework has millions of objects."""
-    was = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was:
-            gc.enable()
-
-
 class ExactRun:
     """A program that ran in exact arithmetic.
 
@@ -78,8 +65,8 @@ class ExactRun:
         deepest: the number of exps in each other that a value came to. As many as there are fields beyond the first
             follow the laws of exp; further ones are random functions.
         beyond: True if an exp was such a random function.
-        sides: for each op that compares drawn numbers, as in a minimum, the outcomes of each of its comparisons. One
-            that is missing in all draws was not tested.
+        sides: for each op that compares drawn numbers, as in a minimum, what elements of each of its comparisons came
+            to, as ``Exact.sides`` has it. A side that is missing in all draws was not tested.
     """
 
     def __init__(
@@ -98,7 +85,7 @@ class ExactRun:
         self._low = min(lows, default=0)
         self.deepest = 0
         self.beyond = False
-        self.sides: dict[int, list[set[bool]]] = {}
+        self.sides: dict[int, list[Array]] = {}
         self._graphs = graphs_of(ir)
         self._exacts: dict[int, Exact] = {}
         self._has_unknown = False
@@ -118,7 +105,7 @@ class ExactRun:
         for id_ in self._ir._core.graph_variables(0):
             self._main.new(id_, self._initial(id_))
         before = EXPS_BEYOND.get()
-        with _without_collections():
+        with collected_rarely():
             self._run(0, self._main, tuple(range(self._replicas)))
         self.beyond = EXPS_BEYOND.get() > before
 
@@ -287,7 +274,7 @@ class ExactRun:
         if not exact.sides:
             return
         kept = self.sides.setdefault(op.id, [])
-        kept += [set() for _ in exact.sides[len(kept) :]]
+        kept += [np.zeros_like(each) for each in exact.sides[len(kept) :]]
         for known, found in zip(kept, exact.sides, strict=False):
             known |= found
         exact.sides.clear()

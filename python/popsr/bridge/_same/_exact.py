@@ -19,6 +19,7 @@ from popsr.bridge._same._parts import key_of, part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict, first_few
 from popsr.bridge._step.arguments import Argument, Result, Step
 from popsr.errors import UnsupportedError
+from popsr.ops._exact import DRAWN, TAKEN_FALSE, TAKEN_TRUE
 
 __all__ = ["UNSURE", "Exactly", "Value", "agrees", "given_of_many", "given_of_one", "inputs_of", "ran"]
 
@@ -302,15 +303,25 @@ class Sides:
     def __init__(self, step: Step) -> None:
         """Without any run seen."""
         self._core = step.ir._core
-        self._taken: dict[tuple[int, int], set[bool]] = {}
+        self._taken: dict[tuple[int, int], Any] = {}
 
     @property
     def unseen(self) -> list[str]:
         """Places of the comparisons with a side that was not taken."""
-        return [self._core.location_of(op) for (op, _), taken in self._taken.items() if len(taken) < 2]
+        return [self._core.location_of(op) for (op, _), taken in self._taken.items() if _is_one_sided(taken)]
 
     def add(self, run: ExactRun) -> None:
         """See a run."""
         for op, sides in run.sides.items():
             for number, taken in enumerate(sides):
-                self._taken.setdefault((op, number), set()).update(taken)
+                self._taken[op, number] = self._taken.get((op, number), np.uint8(0)) | taken
+
+
+def _is_one_sided(taken: Any) -> bool:
+    """True if elements that some draw decided always came to one outcome.
+
+    What a draw decides before counts as well: a ReLU that is zero has decided the comparison of its gradient.
+    """
+    drawn = taken[(taken & DRAWN) != 0]
+    both = TAKEN_FALSE | TAKEN_TRUE
+    return bool(drawn.size) and (np.bitwise_or.reduce(drawn) & both) != both

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import inspect
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Literal
@@ -12,6 +13,7 @@ from typing import Any, Literal
 from popsr import _core
 from popsr._support.host.arguments import read_choice, read_int, read_mapping
 from popsr._support.host.frameworks import framework
+from popsr._support.host.garbage import collected_rarely
 from popsr._support.text.entry_points import public
 from popsr._support.text.phases import phase
 from popsr._support.text.shown import shown
@@ -189,6 +191,7 @@ def _grouping(seen: Seen, named: Mapping[str, Any], world: int, where: str, name
     return grouping_of_one(name, seen.first.groups[name], world, where)
 
 
+@collected_rarely()
 def _trace_ranks(
     step: Any, model: Any, optimizer: Any, batch: Sequence[Any], world: int, ranks: str, where: str
 ) -> Seen:
@@ -302,6 +305,7 @@ def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
     """The model and the optimiser, of functions that make them."""
     import torch
 
+    _check_makers(model, optimizer, where)
     with wrappers_made():
         made = model if isinstance(model, torch.nn.Module) else model()
     if not isinstance(made, torch.nn.Module):
@@ -311,6 +315,36 @@ def _made(model: Any, optimizer: Any, where: str) -> tuple[Any, Any]:
     if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
         optimizer = optimizer(made)
     return made, optimizer
+
+
+def _check_makers(model: Any, optimizer: Any, where: str) -> None:
+    """Raise unless the functions can be called as they will be.
+
+    Raises:
+        ArgumentTypeError: the model's needs arguments, or the optimiser's is a class of torch, which takes parameters.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        try:
+            inspect.signature(model).bind()
+        except TypeError as error:
+            raise ArgumentTypeError(
+                f"{where}: model needs arguments, got {_name_of(model)} with {error}, expected a module, or a function "
+                "without arguments that makes it"
+            ) from None
+        except ValueError:  # functions of C have none
+            pass
+    kind = getattr(optimizer, "func", optimizer)
+    if isinstance(kind, type) and issubclass(kind, torch.optim.Optimizer):
+        raise ArgumentTypeError(
+            f"{where}: optimizer takes parameters, got {_name_of(kind)}, expected an optimiser, or a function of the "
+            f"model: lambda model: {kind.__name__}(model.parameters(), ...)"
+        )
+
+
+def _name_of(function: Any) -> str:
+    return shown(getattr(function, "__name__", type(function).__name__))
 
 
 def _call(step: Any, model: Any, optimizer: Any, batch: Sequence[Any], rank: int, where: str) -> StepCall:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import gc
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import popsr
+from popsr._support.host.garbage import collected_rarely
 from popsr._support.text.annotations import Annotation, finding_record
 from popsr._support.text.answers import Answer, add_format, answer, error_of, parse
 from popsr.compat._check.project import Project, python_files
@@ -65,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _answer(scripts: Sequence[str]) -> Answer:
-    with _without_collector():
+    with collected_rarely():
         report = _read([Path(each) for each in scripts])
     return Answer(
         2 if report.unreadable else int(not report.runs),
@@ -74,18 +73,6 @@ def _answer(scripts: Sequence[str]) -> Answer:
         lambda: map(_annotation, report.findings),
         [error_of(each, str) for each in report.unreadable],
     )
-
-
-@contextmanager
-def _without_collector() -> Iterator[None]:
-    """Syntax trees are many objects and none of them garbage: there is nothing to collect."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 def _read(paths: Sequence[Path]) -> _Report:

@@ -17,13 +17,25 @@ from popsr.ops._exact import (
     updates,
     windows,
 )
-from popsr.ops._exact.registry import COLLECTIVES, MEANINGS, OF_ALL, Exact, Value
+from popsr.ops._exact.registry import (
+    COLLECTIVES,
+    DRAWN,
+    MEANINGS,
+    OF_ALL,
+    TAKEN_FALSE,
+    TAKEN_TRUE,
+    Exact,
+    Value,
+)
 from popsr.ops._exact.without import WITHOUT
 
 __all__ = [
     "COLLECTIVES",
+    "DRAWN",
     "MEANINGS",
     "OF_ALL",
+    "TAKEN_FALSE",
+    "TAKEN_TRUE",
     "WITHOUT",
     "Exact",
     "Value",

@@ -12,8 +12,12 @@ import numpy as np
 from popsr._support.fields import Array, Numbers, constant, same
 from popsr._support.records import TensorInfo
 
-__all__ = ["COLLECTIVES", "MEANINGS", "OF_ALL", "Exact", "Value", "collective", "exact", "numbers", "scalar"]
+__all__ = [
+    *("COLLECTIVES", "DRAWN", "MEANINGS", "OF_ALL", "TAKEN_FALSE", "TAKEN_TRUE"),
+    *("Exact", "Value", "collective", "exact", "numbers", "scalar"),
+]
 
+TAKEN_FALSE, TAKEN_TRUE, DRAWN = np.array([1, 2, 4], np.uint8)
 _FEW = 4
 """Numbers in a row up to which both orders of each pair are waited for: of more, few draws show all."""
 Value = Numbers | Array
@@ -33,7 +37,8 @@ class Exact:
         low: first field of constants.
         draw: number of the draw, which the order of numbers depends on.
         run: its own kernel, on arrays that may be of other dtypes than its operands.
-        sides: outcomes of each comparison of drawn numbers that the meaning has made, in its order.
+        sides: for each comparison that the meaning has made, in its order, what each of its elements came to: the bits
+            TAKEN_FALSE and TAKEN_TRUE, and DRAWN where a draw could have changed it.
     """
 
     kind: str
@@ -44,7 +49,7 @@ class Exact:
     low: int
     draw: int
     run: Callable[..., list[Array]]
-    sides: list[set[bool]] = field(default_factory=list, compare=False)
+    sides: list[Array] = field(default_factory=list, compare=False)
 
     def above(self, a: Numbers, b: Numbers) -> Array:
         """True where a number is greater than another, in the order of this draw; the outcomes are noted."""
@@ -73,9 +78,8 @@ class Exact:
             self._note(left > right, decided | (left == right))
 
     def _note(self, outcomes: Array, decided: Array) -> None:
-        """Keep which outcomes a comparison had, but for those that no draw can change."""
-        drawn = outcomes[~np.broadcast_to(decided, outcomes.shape)]
-        self.sides.append({bool(side) for side in np.unique(drawn)} if drawn.size else {False, True})
+        """Keep the outcome of each element of a comparison, and whether another draw can change it."""
+        self.sides.append(np.where(outcomes, TAKEN_TRUE, TAKEN_FALSE) | np.where(decided, 0, DRAWN))
 
     def __getitem__(self, name: str) -> Any:
         """An attribute; None where it is absent."""
