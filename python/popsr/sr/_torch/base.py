@@ -35,7 +35,8 @@ __all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "widened"]
 class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any where torch is missing
     """Groups, keys and state of an optimiser; a subclass computes updates.
 
-    A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups.
+    A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups. Of a
+    DTensor the part of this rank is stepped, and each element draws by its position in the whole parameter.
     """
 
     moments: torch.dtype
