@@ -32,7 +32,7 @@ _Index = npt.NDArray[np.int64]
 
 
 class Part(NamedTuple):
-    """What a rank has of a parameter.
+    """The elements of a parameter that a rank has.
 
     Attributes:
         offset: numbers of its elements: their positions in the whole, flattened in C order.
