@@ -18,7 +18,13 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench/results"
 VERSIONED = ("popsr", "numpy", "torch", "jax", "onnx", "onnxruntime")
-WRITTEN = ("bench/README.md", "bench/results", "docs/growth.md", "docs/_static")  # by benchmarks
+WRITTEN = (
+    "bench/README.md",
+    "bench/results",
+    "docs/growth.md",
+    "docs/rounding_evidence.md",
+    "docs/_static",
+)  # by benchmarks
 BUSY = os.getloadavg()[0] > 0.5  # before anything is measured
 
 Row = dict[str, str]

@@ -1,5 +1,7 @@
 """Writes ``bench/README.md`` from the files of ``bench/results``: ``python -m bench.tables``.
 
+Tables that pages of docs name are written there, too: between ``<!-- bench: file: title -->`` and ``<!-- end -->``.
+
 ``--age`` prints the tables instead, each with the number of commits that changed popsr since its run.
 """
 
@@ -14,6 +16,8 @@ from typing import Any
 
 BENCH = Path(__file__).parent
 README = BENCH / "README.md"
+DOCS = BENCH.parent / "docs"
+PLACE = re.compile(r"(?<=<!-- bench: )(\w+): (.+?) -->\n.*?(?=<!-- end -->)", re.DOTALL)
 LONGEST = 40  # rows of a table that is shown whole
 
 HEAD = """# Benchmarks
@@ -45,6 +49,18 @@ def page() -> str:
             others.discard(results)
     parts += ["## Measured by tests", *(part for file in sorted(others) for part in _tables(file))]
     return "\n\n".join(parts) + "\n"
+
+
+def filled(text: str) -> str:
+    """Text of a page of docs, with the tables that it names as the results have them."""
+    return PLACE.sub(lambda place: f"{place[1]}: {place[2]} -->\n\n{_named(place[1], place[2])}\n\n", text)
+
+
+def _named(stem: str, title: str) -> str:
+    """Runs of one table, without its title."""
+    file = BENCH / f"results/{stem}.json"
+    [table] = [each for each in json.loads(file.read_text()) if each["title"] == title]
+    return "\n\n".join(_table(table, file.name)[1:])
 
 
 def _docstring(file: Path) -> str:
@@ -112,11 +128,15 @@ def ages() -> list[tuple[int, str]]:
 
 
 def main(*arguments: str) -> None:
-    """Write the page, or print the ages of its tables."""
+    """Write the pages, or print the ages of their tables."""
     if arguments == ("--age",):
         print("\n".join(f"{count:6} {title}" for count, title in sorted(ages())))
     else:
         README.write_text(page())
+        for file in sorted(DOCS.rglob("*.md")):
+            text = file.read_text()
+            if PLACE.search(text):
+                file.write_text(filled(text))
 
 
 if __name__ == "__main__":

@@ -60,6 +60,23 @@ def by_turns(
     }
 
 
+def cpu_by_turns(
+    sides: Mapping[str, Callable[[], object]], rounds: int, *, calls: int = 1
+) -> dict[str, Times]:
+    """Best and median processor time of a call of each side, of one thread: other work counts only by its caches.
+
+    ``calls``: one after the other in each turn.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in sides}
+    for _ in range(1 + rounds):
+        for name, side in sides.items():
+            start = time.process_time()
+            for _ in range(calls):
+                side()
+            taken[name].append((time.process_time() - start) / calls)
+    return {name: Times(min(each[1:]), statistics.median(each[1:])) for name, each in taken.items()}
+
+
 def record_rates(
     record: Recorder,
     table: str,

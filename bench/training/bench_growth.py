@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bench.pictures import BLUE, GREEN, GREY, ORANGE, coloured, picture
 from bench.programs import basic
 from bench.programs.growth_programs import attention_layer_flops, gpt_flops, mlp_flops
 from bench.record import Recorder, duration
@@ -23,7 +24,6 @@ from bench.sides.processes import Side, times_of
 pytestmark = pytest.mark.filterwarnings("default")
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/growth.md"
-PICTURES = ROOT / "docs/_static"
 TURNS = 15
 
 REPLICAS = [2**i for i in range(11)]
@@ -33,9 +33,6 @@ GPT = {"hidden": 128, "heads": 4, "sequence": 64}
 SEQUENCES = [2**i for i in range(6, 13)]
 ATTENTION = {"hidden": 64, "heads": 2}
 THREADS = [1, 2]
-
-# Seen on white and on black.
-GREY, BLUE, ORANGE, GREEN = "#7d8590", "#2f81f7", "#d4772c", "#1a9e77"
 
 
 def measured(benchmark, sides: Mapping[object, tuple[str, dict]]) -> tuple[dict, dict]:
@@ -91,15 +88,11 @@ def publish(record: Recorder, name: str, title: str, columns: Mapping[str, Seque
 
 
 def draw(name: str, xs: Sequence[int], lines: Iterable[Line], label: str, unit: str) -> None:
-    """Writes a picture. Both axes are logarithmic, to base 2; the ground is transparent."""
-    from matplotlib import rc_context
-    from matplotlib.figure import Figure
+    """Writes a picture. Both axes are logarithmic, to base 2."""
     from matplotlib.ticker import FixedLocator, LogLocator, NullLocator
 
     factor = {"µs": 1e6, "ms": 1e3}.get(unit.split()[0], 1)
-    file = PICTURES / f"growth_{name}.svg"
-    with rc_context({"svg.fonttype": "none", "svg.hashsalt": name, "font.size": 11}):
-        figure = Figure(figsize=(7.2, 4.6), layout="constrained")
+    with picture(f"growth_{name}", (7.2, 4.6)) as figure:
         axes = figure.subplots()
         for line in lines:
             values = [value * factor for value in line.values]
@@ -114,16 +107,8 @@ def draw(name: str, xs: Sequence[int], lines: Iterable[Line], label: str, unit: 
         for axis in (axes.xaxis, axes.yaxis):
             axis.set_minor_locator(NullLocator())
             axis.set_major_formatter(lambda x, _: f"{x:,g}" if x >= 1 else f"{x:.3g}")
-        axes.set_xlabel(label, color=GREY)
-        axes.set_ylabel(unit, color=GREY)
-        axes.tick_params(colors=GREY)
-        axes.grid(color=GREY, alpha=0.25)
-        for spine in axes.spines.values():
-            spine.set_color(GREY)
+        coloured(axes, label, unit)
         figure.legend(loc="outside upper center", ncols=2, frameon=False, labelcolor=GREY)
-        figure.savefig(file, transparent=True, metadata={"Date": None})
-    text = file.read_text()  # lines end without blanks
-    file.write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 
 def columns_of(

@@ -17,6 +17,13 @@ def test_the_page_is_what_the_results_say() -> None:
     assert tables.README.read_text() == tables.page(), "python -m bench.tables"
 
 
+def test_pages_of_docs_have_the_tables_that_they_name() -> None:
+    pages = {page: page.read_text() for page in tables.DOCS.rglob("*.md")}
+    assert any(tables.PLACE.search(text) for text in pages.values())
+    wrong = [page.name for page, text in pages.items() if text != tables.filled(text)]
+    assert not wrong, "python -m bench.tables"
+
+
 @pytest.mark.parametrize("file", RESULTS, ids=lambda file: file.name)
 def test_results_have_their_circumstances_and_each_row_once(file: Path) -> None:
     found = json.loads(file.read_text())

@@ -149,6 +149,8 @@ def stepped_apart(world: int, share: int) -> list[str]:
     import torch
     from torch.distributed.device_mesh import init_device_mesh
 
+    from popsr.sr._torch.steps import COUNTED
+
     references = {what: stepped_whole(what) for what in OPTIMISERS}
     wrong = []
     meshes = {
@@ -173,10 +175,13 @@ def stepped_apart(world: int, share: int) -> list[str]:
             for p, q, part in zip(params, references[what].param_groups[0]["params"], parts, strict=True):
                 state = references[what].state[q]
                 named = {"weight": (p, q)} | {
-                    key: (optimiser.state[p][key], state[key])
-                    for key in state
-                    if isinstance(state[key], torch.Tensor)
+                    key: (optimiser.state[p][key], state[key]) for key in state if key not in COUNTED
                 }
+                wrong += [
+                    f"{what}: {key}"
+                    for key in COUNTED
+                    if key in state and not torch.equal(state[key], optimiser.state[p][key])
+                ]
                 wrong += [
                     f"{what}: {key} of {tuple(p.shape)} as {placements} on {sizes}"
                     for key, (a, b) in named.items()

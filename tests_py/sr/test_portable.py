@@ -59,7 +59,7 @@ def test_bits_are_those_of_the_core(source: str, target: str, mode: Any) -> None
             want = sr.cast(x, target, key=KEY, **options).view(FORMATS[target].raw)
             bits = x.view(f"i{x.itemsize}")
             got = cast_bits(NumpyArrays(), bits, source, target, digits, **options)
-            assert np.array_equal(got.astype(np.uint64), want.astype(np.uint64)), (offset, overflow)
+            assert np.array_equal(got.astype(want.dtype), want), (offset, overflow)
 
 
 @pytest.mark.slow
@@ -73,7 +73,7 @@ def test_bits_of_many_numbers(source: str, target: str) -> None:
         got = cast_bits(
             NumpyArrays(), bits, source, target, digits, mode="sr", overflow="ieee", offset=turn * x.size
         )
-        assert np.array_equal(got.astype(np.uint64), want.astype(np.uint64)), turn
+        assert np.array_equal(got.astype(want.dtype), want), turn
 
 
 @pytest.mark.parametrize("text", ["", "w", "layers.11.weight", "Gewicht für Schicht ⅔"])

@@ -44,6 +44,10 @@ ALL: dict[str, Any] = {
 }
 
 
+_COUNTED = (torch.int64, torch.bool)
+"""Of a number of steps, and of a momentum that has begun."""
+
+
 def parameters(dtype: Any, sizes: Any = ((8, 4), (4,))) -> Any:
     generator = torch.Generator().manual_seed(1)
     return [torch.nn.Parameter(torch.randn(size, generator=generator).to(dtype)) for size in sizes]
@@ -167,7 +171,7 @@ def test_threads_and_resumed_runs_have_the_same_bits(what: str) -> None:
         assert torch.equal(p, q)
         for name, value in optimiser.state[p].items():
             assert torch.equal(torch.as_tensor(value), torch.as_tensor(resumed.state[q][name]))
-            assert not isinstance(value, torch.Tensor) or value.dtype == torch.float32
+            assert value.dtype in (torch.float32, *_COUNTED)
 
 
 @pytest.mark.parametrize("what", ["SGD with momentum", "Lion", "AdamW", "AMSGrad"])
@@ -183,7 +187,7 @@ def test_narrow_moments_are_rounded_without_drift(what: str) -> None:
         optimiser.step()
         expect.step()
     for name, value in optimiser.state[p].items():
-        if isinstance(value, torch.Tensor):
+        if value.dtype not in _COUNTED:
             got = value.double()
             assert value.dtype == torch.bfloat16
             assert (
@@ -241,6 +245,20 @@ REFUSED: dict[str, Any] = {
         "Adafactor: -beta2_decay is out",
     ),
     "amsgrad": ("Adam", {"amsgrad": 1.5}, errors.ArgumentTypeError, "Adam: amsgrad is not a bool, got 1.5"),
+    "derivatives": (
+        "AdamW",
+        {"differentiable": True},
+        errors.AttributeValueError,
+        "AdamW: differentiable is not supported, got True, expected False: a rounded weight has no derivative",
+    ),
+    "capturable": (
+        "Adam",
+        {"capturable": 1},
+        errors.ArgumentTypeError,
+        "Adam: capturable is not a bool, got 1",
+    ),
+    "fused": ("SGD", {"fused": "yes"}, errors.ArgumentTypeError, "SGD: fused is not a bool, got 'yes'"),
+    "way": ("Adafactor", {"foreach": 2}, errors.ArgumentTypeError, "Adafactor: foreach is not a bool, got 2"),
     "eps": ("Adafactor", {"eps": 1e-3}, errors.ArgumentTypeError, "Adafactor: eps is not a pair of numbers"),
 }
 
@@ -250,6 +268,28 @@ def test_refused(what: str) -> None:
     name, options, kind, text = REFUSED[what]
     with pytest.raises(kind, match=text):
         unchecked(getattr(st, name))(parameters(torch.bfloat16), **options)
+
+
+def test_a_group_that_asks_for_derivatives_is_refused() -> None:
+    params = parameters(torch.bfloat16)
+    optimiser = st.SGD(params[:1], seed=1, fused=True)
+    with pytest.raises(errors.AttributeValueError, match="SGD: differentiable is not supported"):
+        optimiser.add_param_group({"params": params[1:], "differentiable": True})
+
+
+@pytest.mark.parametrize("what", ALL)
+def test_a_rate_may_be_a_tensor_and_parameters_may_have_names(what: str) -> None:
+    numbers, tensors = parameters(torch.bfloat16), parameters(torch.bfloat16)
+    pair = ALL[what](numbers, seed=3), ALL[what](zip("ab", tensors, strict=True), seed=3)
+    for group in pair[1].param_groups:
+        group["lr"] = torch.tensor(group["lr"])
+    for step in range(3):
+        for params, optimiser in zip((numbers, tensors), pair, strict=True):
+            set_gradients(params, step)
+            optimiser.step()
+    for p, q in zip(numbers, tensors, strict=True):
+        assert torch.equal(p, q)
+    assert pair[1].param_groups[0]["param_names"] == ["a", "b"]
 
 
 def test_reachable_without_an_import_of_its_own() -> None:

@@ -162,4 +162,4 @@ class TracedOptions(TypedDict, total=False):
     key: Any
     mode: Mode
     overflow: Overflow
-    offset: int
+    offset: Any

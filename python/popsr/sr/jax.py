@@ -29,7 +29,7 @@ from popsr._support.host.arguments import integer_of, read_flag, read_int, read_
 from popsr._support.lazy import names_only
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown, type_name
-from popsr.errors import ArgumentTypeError, DTypeError, ShapeError
+from popsr.errors import ArgumentTypeError, DTypeError, ShapeError, UnsupportedError
 from popsr.sr import _sum
 from popsr.sr._by_name import call as call_by_name
 from popsr.sr._call import REQUIRED, _key, read_rounding
@@ -37,9 +37,23 @@ from popsr.sr._call import Key as EagerKey
 from popsr.sr._formats import FORMATS, format_of, read_format
 from popsr.sr._keywords import takes_keywords_of
 from popsr.sr._portable import of_jax
+from popsr.sr._portable.shards import shard_offset
 from popsr.sr._types import Mode, Overflow, TracedOptions
 
-__all__ = ["Key", "add", "addcdiv", "addcmul", "axpy", "cast", "fma", "lerp", "mul", "sub", "sum"]
+__all__ = [
+    "Key",
+    "add",
+    "addcdiv",
+    "addcmul",
+    "axpy",
+    "cast",
+    "fma",
+    "lerp",
+    "mul",
+    "shard_offset",
+    "sub",
+    "sum",
+]
 
 _WORD = 2**32 - 1
 # Axes of the leaf that a link of a key's chain has: two words of a number, a traced integer, or none for a text.
@@ -158,6 +172,21 @@ def _eager_key(chain: Any, leaves: Sequence[np.ndarray[Any, Any]]) -> EagerKey:
     return key
 
 
+def _shortened(key: Key) -> Key:
+    """The same key, whose links before the first one that is traced are made."""
+    links, leaves = list(key._chain), list(key._leaves)
+    known: list[Any] = []
+    while links and not (links[0][1] != "text" and isinstance(leaves[0], jax.core.Tracer)):
+        known.append(links.pop(0))
+        if known[-1][1] != "text":
+            leaves.pop(0)
+    if not known:
+        return key
+    values = [np.asarray(leaf) for leaf in key._leaves[: len(key._leaves) - len(leaves)]]
+    start = Key(_eager_key(known, values))
+    return Key.tree_unflatten((*start._chain, *links), (*start._leaves, *leaves))
+
+
 class _Call(NamedTuple):
     """All of a call that is known when it is traced. Constants stand in the place of arrays where they are not None."""
 
@@ -169,6 +198,7 @@ class _Call(NamedTuple):
     rank: int  # of operands
     dtype: np.dtype[Any]
     options: tuple[tuple[str, Any], ...]
+    portable: bool
 
     def fill(self, arrays: Sequence[Any]) -> list[Any]:
         """The operands: arrays and constants."""
@@ -211,7 +241,10 @@ def _part(x: np.ndarray[Any, Any], index: tuple[int, ...], mapped: tuple[int, ..
 
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _rounded(call: _Call, key: Key, *arrays: Any) -> Any:
+def _rounded(call: _Call, key: Key, offset: tuple[Any, ...], *arrays: Any) -> Any:
+    """The result; an offset that is no number of the call is an array."""
+    if call.portable:
+        return _run_portable(call, key, offset, arrays)
     if not any(isinstance(x, jax.core.Tracer) for x in (*key._leaves, *arrays)):
         return jnp.asarray(_run(call, key, *arrays))
     make: Any = jax.ShapeDtypeStruct
@@ -219,10 +252,18 @@ def _rounded(call: _Call, key: Key, *arrays: Any) -> Any:
     return jax.pure_callback(functools.partial(_run, call), result, key, *arrays, vmap_method="expand_dims")
 
 
+def _run_portable(call: _Call, key: Key, offset: tuple[Any, ...], arrays: Sequence[Any]) -> Any:
+    key = _shortened(key)
+    options, number = dict(call.options), (*call.constants, None)[1]
+    form = format_of(call.dtype)
+    known = of_jax.Call(call.op, number, form.name if form else "", key._chain, **options)
+    return of_jax.compute(known, key._leaves, offset, arrays)
+
+
 @_rounded.defjvp  # type: ignore[untyped-decorator, unused-ignore]  # Any where the framework is missing
 def _rounded_jvp(call: _Call, primals: Any, tangents: Any) -> Any:
     unrounded = functools.partial(_unrounded, call)
-    _, tangent = jax.jvp(unrounded, primals[1:], tangents[1:])
+    _, tangent = jax.jvp(unrounded, primals[2:], tangents[2:])
     return _rounded(call, *primals), tangent
 
 
@@ -279,10 +320,49 @@ def _apply(
     key: Any = REQUIRED,
     mode: Mode = "sr",
     overflow: Overflow = "ieee",
-    offset: int = 0,
+    offset: Any = 0,
+) -> jax.Array:
+    options: dict[str, Any] = {"key": key, "mode": mode, "overflow": overflow, "offset": offset}
+    return _call(op, operands, alpha, dtype, axis, portable=False, **options)
+
+
+def _is_portable(op: str, portable: bool) -> bool:
+    """True where no callback can be or shall be."""
+    return read_flag(f"{op}: portable", portable) or jax.default_backend() != "cpu"
+
+
+def _read_offset(op: str, offset: Any, portable: bool) -> tuple[int | None, tuple[Any, ...]]:
+    """The number of the first element, or none and an array of it: one integer, or two words."""
+    if not isinstance(offset, jax.Array):
+        return int(read_rounding(op, "sr", "ieee", offset)[2]), ()
+    is_words = offset.dtype == jnp.uint32 and offset.shape == (2,)
+    if not is_words and not _is_integer(offset):
+        got = f"{offset.dtype} of {offset.shape}"
+        raise ArgumentTypeError(
+            f"{op}: offset is not an integer, got {got}, expected one, or shard_offset(...)"
+        )
+    if not portable:
+        raise UnsupportedError(f"{op}: offset is an array of jax, expected portable=True")
+    return None, (offset,)
+
+
+def _call(
+    op: str,
+    operands: Sequence[Any],
+    alpha: tuple[float, ...] = (),
+    dtype: Any = None,
+    axis: Any = REQUIRED,
+    /,
+    *,
+    portable: bool,
+    key: Any = REQUIRED,
+    mode: Mode = "sr",
+    overflow: Overflow = "ieee",
+    offset: Any = 0,
 ) -> jax.Array:
     known = _read_key(op, key)
-    read_rounding(op, mode, overflow, offset)
+    read_rounding(op, mode, overflow, 0)
+    first, traced = _read_offset(op, offset, portable)
     if type(operands[0]) in (int, float):
         raise ArgumentTypeError(
             f"{op}: the first operand is a number, got {shown(operands[0])}, expected an array"
@@ -303,17 +383,16 @@ def _apply(
         axes = _sum._read_axes(axis, rank)
         shape = tuple(extent for k, extent in enumerate(shape) if k not in axes)
     form = np.dtype(arrays[0].dtype) if dtype is None else read_format(op, dtype).numpy
-    options = (("mode", mode), ("overflow", overflow), ("offset", int(offset)))
-    call = _Call(op, constants, alpha, axes, shape, rank, form, options)
-    result: jax.Array = _rounded(call, known, *aligned)
+    options = (("mode", mode), ("overflow", overflow), ("offset", first))
+    call = _Call(op, constants, alpha, axes, shape, rank, form, options, portable)
+    result: jax.Array = _rounded(call, known, traced, *aligned)
     return result
 
 
 @public
-def add(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> jax.Array:
-    """``popsr.sr.add``.
+@takes_keywords_of(_apply)
+def add(x: Any, y: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> jax.Array:
+    """``popsr.sr.add``, on any device.
 
     Args:
         x: array of jax; the result has its format.
@@ -321,18 +400,22 @@ def add(
         key: :class:`Key`, or a ``popsr.sr.Key``.
         mode: this and all that follows is as in ``popsr.sr.add``, and is not traced.
         overflow: what becomes of results that are too large.
-        offset: number of the first element.
+        offset: number of the first element; in the portable form it may be traced: an integer that is not negative, or
+            :func:`shard_offset`.
+        portable: by jax's own operations on integers, without a callback, so that XLA fuses it with what is before and
+            after; always where JAX's default backend is not the CPU. The bits are the same. A traced step of the key
+            that is negative counts as its 64 bits.
     Raises:
         TypeError, ValueError: as ``popsr.sr.add``, when the call is traced.
     """
-    return _apply("add", (x, y), key=key, mode=mode, overflow=overflow, offset=offset)
+    return _call("add", (x, y), portable=_is_portable("add", portable), **options)
 
 
 @public
 @takes_keywords_of(_apply)
-def sub(x: Any, y: Any, **options: Unpack[TracedOptions]) -> jax.Array:
+def sub(x: Any, y: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> jax.Array:
     """``popsr.sr.sub``; arguments as in :func:`add`."""
-    return _apply("sub", (x, y), **options)
+    return _call("sub", (x, y), portable=_is_portable("sub", portable), **options)
 
 
 @public
@@ -393,36 +476,12 @@ def cast(x: Any, dtype: Any, *, portable: bool = False, **options: Unpack[Traced
     Args:
         x: array of floats.
         dtype: a dtype, or a name.
-        portable: by jax's own operations on integers, without a callback, so that XLA fuses it with what is before and
-            after; always where JAX's default backend is not the CPU. The bits are the same. A traced step of the key
-            that is negative counts as its 64 bits.
-        **options: as in :func:`add`.
+        portable: as in :func:`add`.
+        **options: likewise.
     Raises:
         TypeError, ValueError: as ``popsr.sr.cast``.
     """
-    if read_flag("cast: portable", portable) or jax.default_backend() != "cpu":
-        return _cast_portable(x, dtype, **options)
-    return _apply("cast", (x,), (), dtype, **options)
-
-
-def _cast_portable(
-    x: Any,
-    dtype: Any,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> jax.Array:
-    known = _read_key("cast", key)
-    if not any(isinstance(leaf, jax.core.Tracer) for leaf in known._leaves):
-        known = Key(_eager_key(known._chain, [np.asarray(leaf) for leaf in known._leaves]))
-    rounding = read_rounding("cast", mode, overflow, offset)
-    if type(x) in (int, float):
-        raise ArgumentTypeError(f"cast: x is a number, got {shown(x)}, expected an array")
-    target = read_format("cast", dtype).name
-    result: jax.Array = of_jax.cast(_array("cast", x), target, known._chain, known._leaves, *rounding)
-    return result
+    return _call("cast", (x,), (), dtype, portable=_is_portable("cast", portable), **options)
 
 
 @public

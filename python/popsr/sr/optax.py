@@ -32,7 +32,9 @@ class RoundingState(NamedTuple):
 
 
 @public
-def apply_updates(params: Any, updates: Any, *, key: Any = REQUIRED) -> Any:
+def apply_updates(
+    params: Any, updates: Any, *, key: Any = REQUIRED, portable: bool = False, offset: Any = 0
+) -> Any:
     """``optax.apply_updates``, whose sums are rounded once, stochastically, to the dtype of each parameter.
 
     Args:
@@ -40,6 +42,9 @@ def apply_updates(params: Any, updates: Any, *, key: Any = REQUIRED) -> Any:
         updates: pytree of the same structure, of any float dtypes; best float32.
         key: :class:`popsr.sr.jax.Key`, or ``popsr.sr.Key``, of the step: ``key.at(step)``. A parameter draws from
             ``key.fold_in(path)``, where the path is that of ``jax.tree_util.keystr``: ``"['layer1']['w']"``.
+        portable: without callbacks, as in :func:`popsr.sr.jax.add`; always where JAX's default backend is not the CPU.
+        offset: number of the first element of each parameter, or a function of a parameter that gives it: inside
+            ``jax.shard_map``, where all are cut along axis 0, ``lambda p: popsr.sr.jax.shard_offset(p, "data")``.
     Returns:
         The new parameters; ``popsr.sr.add(parameter, update, key=...)`` has the same bits.
     Raises:
@@ -48,13 +53,16 @@ def apply_updates(params: Any, updates: Any, *, key: Any = REQUIRED) -> Any:
     root = _read_key("apply_updates", key)
 
     def one(path: Any, p: Any, u: Any) -> Any:
-        return None if p is None else add(p, u, key=root.fold_in(jax.tree_util.keystr(path)))
+        if p is None:
+            return None
+        first = offset(p) if callable(offset) else offset
+        return add(p, u, key=root.fold_in(jax.tree_util.keystr(path)), portable=portable, offset=first)
 
     return jax.tree_util.tree_map_with_path(one, params, updates, is_leaf=lambda x: x is None)
 
 
 @public
-def stochastic_rounding(inner: Any, *, key: Any = REQUIRED) -> Any:
+def stochastic_rounding(inner: Any, *, key: Any = REQUIRED, portable: bool = False, offset: Any = 0) -> Any:
     """An optimiser of optax that sees gradients and parameters in fp32, and whose updates round stochastically.
 
     ``optax.apply_updates`` then gives each parameter that is narrower than 32 bits what
@@ -64,6 +72,8 @@ def stochastic_rounding(inner: Any, *, key: Any = REQUIRED) -> Any:
     Args:
         inner: ``optax.adamw(1e-3)``, or any other transformation; its state is in fp32.
         key: :class:`popsr.sr.jax.Key`, or ``popsr.sr.Key``.
+        portable: as in :func:`apply_updates`.
+        offset: likewise.
     Returns:
         A ``GradientTransformationExtraArgs``, whose ``update`` needs the parameters.
     Raises:
@@ -82,7 +92,7 @@ def stochastic_rounding(inner: Any, *, key: Any = REQUIRED) -> Any:
         wide = _widened(params)
         updates, after = inside.update(_widened(grads), state.inner, wide, **extra)
         count = state.count + 1
-        rounded = apply_updates(params, updates, key=root.at(count))
+        rounded = apply_updates(params, updates, key=root.at(count), portable=portable, offset=offset)
         return jax.tree.map(_difference, params, rounded, updates), RoundingState(count, after)
 
     return optax.GradientTransformationExtraArgs(init, update)

@@ -67,7 +67,7 @@ def test_programs_print_what_is_shown(program: str, shown: str, tmp_path: Path) 
 def notebooks() -> Iterator[Any]:
     """Tutorials; the nightly tests have those of PyTorch's steps, which take long and run when the site is built."""
     for page in NOTEBOOKS:
-        slow = re.search(r"^import torch\b", page.read_text(), re.MULTILINE)
+        slow = re.search(r"^import torch\.distributed\b", page.read_text(), re.MULTILINE)
         yield pytest.param(page, id=page.stem, marks=pytest.mark.slow if slow else ())
 
 

@@ -25,10 +25,11 @@ from popsr.bridge.torch._rules import (  # noqa: F401  they register their rules
     random,
     reduce,
     resize,
+    rounded,
     scalars,
     shape,
 )
-from popsr.bridge.torch._rules.table import COLLECTIVES, PYTHON_RULES, RULES, Gap, Site
+from popsr.bridge.torch._rules.table import COLLECTIVES, OWN, PYTHON_RULES, RULES, Gap, Site
 from popsr.bridge.torch._step_of import RandomSeeds
 from popsr.bridge.torch._tracing.draws import draw_of, generator_draw_of, is_uncounted
 from popsr.bridge.torch._tracing.uninitialised import EMPTY, memory_of
@@ -152,7 +153,8 @@ class Importer:
         try:
             return found(site, *args, **options)
         except Gap as gap:
-            return self._gap(node, f"{node.target} ({gap})", (args, options), gap.everywhere)
+            what = f"{gap.name or node.target} ({gap})"
+            return self._gap(node, what, (args, options), gap.everywhere, exact=gap.exact)
         except TypeError:
             if not any(isinstance(each, Scalar) for each in _values((args, options))):
                 raise
@@ -182,7 +184,9 @@ class Importer:
         """As ``run``, in the graph of a branch or loop, which the seeds of the step do not reach."""
         return Importer(self._builder, self._grouping, no_seed).run(module, inputs)
 
-    def _gap(self, node: Any, what: str, operands: Any, everywhere: bool = False) -> Any:
+    def _gap(
+        self, node: Any, what: str, operands: Any, everywhere: bool = False, *, exact: bool = False
+    ) -> Any:
         """Stand-ins for the results of a node."""
         import torch
 
@@ -199,8 +203,9 @@ class Importer:
                 )
             kind = dtype_of(torch.float32 if each.dtype.is_complex else each.dtype)
             shapes.append((tuple(each.shape), kind))
-        everywhere |= getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
-        made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere)
+        if not exact:
+            everywhere |= getattr(node.target, "namespace", "") != "aten" or _is_random(node.target)
+        made = self._builder.unsupported(what, _tensors(operands), shapes, everywhere=everywhere, exact=exact)
         return list(made) if isinstance(value, list | tuple) else made[0]
 
     def _arguments(self, args: Any, values: Mapping[Any, Any]) -> Any:
@@ -220,6 +225,8 @@ def _named(target: Any) -> tuple[str, Mapping[str, Any]]:
     table = (
         COLLECTIVES
         if namespace in (*DISTRIBUTED, "popsr")
+        else OWN
+        if namespace == "popsr_sr"
         else RULES
         if namespace in ("aten", "prims")
         else {}

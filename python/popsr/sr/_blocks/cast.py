@@ -7,15 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from popsr._support.host.arguments import read_choice, require_memory
+from popsr._support.host.arguments import read_choice, read_int, require_memory
 from popsr._support.host.float_environment import in_default_environment
 from popsr._support.text.entry_points import public
-from popsr.errors import AttributeValueError
 from popsr.sr._blocks.blocks import Blocks, axis_of_blocks, blocked, read_block_format, read_tensor_scale
 from popsr.sr._blocks.elements import rounded_elements, widened
 from popsr.sr._blocks.formats import BlockFormatName, Scale
 from popsr.sr._blocks.scales import scales_of
-from popsr.sr._call import REQUIRED, Key, Source, read_options, read_source
+from popsr.sr._call import REQUIRED, Key, Source, check_numbers, read_options, read_source
 from popsr.sr._kinds import Array
 from popsr.sr._types import Mode, OtherArray
 
@@ -75,16 +74,14 @@ def cast_blocks(
         (array([1. , 1.5, 1. , 1. ], dtype=float32), array([0.25], dtype='float8_e8m0fnu'))
     """
     options = read_options("cast_blocks", key, mode, "saturate", offset, num_threads)
+    start = read_int("cast_blocks: offset", offset, 0, 2**64 - 1)
     form = read_block_format("cast_blocks", format)
     rule = read_choice("cast_blocks", "scale", scale, form.rules, f" for {format}")
     tensor = read_tensor_scale("cast_blocks", tensor_scale, format)
     source = read_source("cast_blocks", "x", x, None)
     shape = source.array.shape
     k = axis_of_blocks("cast_blocks", axis, len(shape))
-    if options.offset + source.array.size > 2**64:
-        raise AttributeValueError(
-            f"cast_blocks: offset is too large, got {offset} with shape {shape}, expected offset + size <= 2**64"
-        )
+    check_numbers("cast_blocks", start, shape)
     source = source._replace(array=blocked("cast_blocks", source.array, k, form))
     require_memory("cast_blocks", source.array.size)
     with np.errstate(all="ignore"):
@@ -94,7 +91,7 @@ def cast_blocks(
         exact = np.expand_dims(scales.exact, k + 1)
         for tile, first in _tiles(source.array.shape):
             part = source._replace(array=source.array[tile])
-            numbers = options._replace(offset=options.offset + first)
+            numbers = options._replace(offset=start + first)
             elements[tile] = rounded_elements(form, part, exact[tile], numbers)
     return Blocks(elements.reshape(shape), scales.blocks, format, k, scales.tensor)
 

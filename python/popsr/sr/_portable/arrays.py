@@ -32,8 +32,14 @@ class Arrays(Protocol):
     def interleave(self, columns: Sequence[Any]) -> Any:
         """An array ``[n * k]`` of ``k`` arrays ``[n]``: their first elements, then their second ones, and so on."""
 
+    def part(self, x: Any, start: Any, n: int) -> Any:
+        """``n`` elements of an array, from one that a program may have computed."""
+
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after ``step(state, input)`` for each of the inputs; states are lists of arrays."""
+
+    def states(self, step: Callable[[Any], Any], state: Sequence[Any], n: int) -> list[Any]:
+        """The ``n + 1`` states before and after each of ``n`` steps; a state is a list of integers or arrays ``[]``."""
 
     def largest(self, x: Any, least: int) -> Any:
         """The greater of each element and a number."""
@@ -65,9 +71,20 @@ class NumpyArrays:
         """Columns as rows, one after the other."""
         return np.stack(columns, -1).reshape(-1)
 
+    def part(self, x: Any, start: Any, n: int) -> Any:
+        """Elements from one on."""
+        return x[start : start + n]
+
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after all steps."""
         return functools.reduce(step, inputs, state)
+
+    def states(self, step: Callable[[Any], Any], state: Sequence[Any], n: int) -> list[Any]:
+        """The states before and after each step."""
+        found = [state]
+        for _ in range(n):
+            found.append(step(found[-1]))
+        return found
 
     def largest(self, x: Any, least: int) -> Any:
         """The greater of each element and a number."""

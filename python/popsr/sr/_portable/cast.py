@@ -10,12 +10,12 @@ from popsr.errors import DTypeError
 from popsr.sr._formats import FORMATS
 from popsr.sr._portable.arrays import Arrays
 from popsr.sr._portable.noise import numbers
-from popsr.sr._portable.rounding import grid_of, num_digits, round_bits
+from popsr.sr._portable.rounding import grid_of, num_digits, num_dropped, round_bits
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["cast_bits", "is_narrower", "widened"]
+__all__ = ["GRIDS", "cast_bits", "is_narrower", "widened"]
 
-_GRIDS = {name: grid_of(form) for name, form in FORMATS.items()}
+GRIDS = {name: grid_of(form) for name, form in FORMATS.items()}
 
 
 def widened(op: str, source: str) -> str:
@@ -45,23 +45,23 @@ def cast_bits(
     *,
     mode: Mode,
     overflow: Overflow,
-    offset: int,
+    offset: Any,
 ) -> Any:
     """Bits of values in a narrower format.
 
     Args:
         xp: the framework.
-        bits: of float32 ``[n]`` in int32, or of float64 in int64.
+        bits: of float32 ``[...]`` in int32, or of float64 in int64.
         source: name of that format.
         target: name of the other format.
         key: its 8 digits of 16 bits, the lowest first.
         mode: how to round.
         overflow: what becomes of values that are too large.
-        offset: number of the first element.
+        offset: number of the first element: an integer, or its digits.
     Returns:
-        integers from 0, ``[n]``.
+        signed integers of the format's size, ``[...]``.
     """
-    grids = _GRIDS[source], _GRIDS[target]
-    count = num_digits(*grids, mode)
-    us = numbers(xp, key, bits.shape[0], offset, count) if count else []
+    grids = GRIDS[source], GRIDS[target]
+    count = num_digits(mode, num_dropped(*grids))
+    us = numbers(xp, key, bits.shape, offset, count)
     return round_bits(xp, bits, *grids, us, mode, overflow)

@@ -7,6 +7,7 @@ integers or arrays. Blocks of the cipher are four 32-bit words, the lowest first
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -52,16 +53,11 @@ def _times_two(byte: int) -> int:
 _TABLES = _make_tables()
 
 
-def _round_keys(key: Digits) -> list[list[Any]]:
+def _round_keys(xp: Arrays, key: Digits) -> list[list[Any]]:
     """The words of each round's key: both halves of the key grow by a constant from round to round."""
-    low, high = key[:4], key[4:]
-    keys = []
-    for _ in range(_ROUNDS + 1):
-        keys.append([join(half[k + 1], half[k]) for half in (low, high) for k in (0, 2)])
-        low, high = (
-            _plus(half, digits_of(stride)) for half, stride in zip((low, high), _STRIDES, strict=True)
-        )
-    return keys
+    low, high = (digits_of(stride) for stride in _STRIDES)
+    states = xp.states(lambda each: _plus(each[:4], low) + _plus(each[4:], high), list(key), _ROUNDS)
+    return [[join(each[k + 1], each[k]) for k in (0, 2, 4, 6)] for each in states]
 
 
 def _plus(x: Digits, y: Digits) -> list[Any]:
@@ -77,7 +73,7 @@ def _plus(x: Digits, y: Digits) -> list[Any]:
 def _encrypt(xp: Arrays, counter: Sequence[Any], key: Digits) -> list[Any]:
     """One block for each element of the words of ``counter``."""
     table = xp.constants(_TABLES)
-    keys = _round_keys(key)
+    keys = _round_keys(xp, key)
     state = [c ^ k for c, k in zip(counter, keys[0], strict=True)]
     state = xp.scan(lambda before, key: _round(xp, table, before, key, 0), state, keys[1:-1])
     return _round(xp, table, state, keys[-1], 1024)
@@ -113,24 +109,35 @@ def fold_text(xp: Arrays, key: Digits, text: str) -> Digits:
     return key
 
 
-def numbers(xp: Arrays, key: Digits, n: int, offset: int, words: int) -> list[Any]:
-    """The highest digits of the numbers of the elements ``offset`` … ``offset + n - 1``, the highest digit first.
+def numbers(xp: Arrays, key: Digits, shape: Sequence[int], offset: int | Digits, words: int) -> list[Any]:
+    """The highest digits of the numbers of an array's elements, the highest digit first.
 
     Args:
         xp: the framework.
         key: its 8 digits.
-        n: number of elements, at most 2**31 - 16.
-        offset: number of the first element.
-        words: digits, from 1 to 4.
+        shape: of the array, which has at most 2**34 - 16 elements.
+        offset: number of the first element: an integer, or its digits, which may be arrays.
+        words: digits, from 0 to 4.
     Returns:
-        arrays ``[n]`` of int32 from 0 to 65535.
+        arrays of int32 from 0 to 65535.
     """
-    first, skipped = divmod(offset, _LANES)
-    position = xp.arange(-(-(skipped + n) // _LANES))
-    low = _plus([position & 0xFFFF, position >> 16, 0, 0], digits_of(first))
-    found = []
-    for word in range(words):
-        counter = [join(low[1], low[0]), join(low[3], low[2]), word, 0]
-        halves = [half for column in _encrypt(xp, counter, key) for half in reversed(split(column))]
-        found.append(xp.interleave(halves)[skipped : skipped + n])
-    return found
+    n = math.prod(shape)
+    if isinstance(offset, int):
+        block, skipped = divmod(offset, _LANES)
+        first: Digits = digits_of(block)
+        most: Any = skipped
+    else:
+        upper = [*offset[1:], 0]
+        first = [a >> 3 | (b & 7) << 13 for a, b in zip(offset, upper, strict=True)]
+        skipped, most = offset[0] & 7, _LANES - 1
+    position = xp.arange(-(-(most + n) // _LANES))
+    low = _plus([position & 0xFFFF, position >> 16, 0, 0], first)
+    if not words:
+        return []
+    rows = xp.arange(words).reshape(words, 1)  # of blocks, one for each digit
+    columns = _encrypt(xp, [join(low[1], low[0]), join(low[3], low[2]), rows, 0], key)
+    halves = [half for column in columns for half in reversed(split(column))]
+    return [
+        xp.part(xp.interleave([half[word] for half in halves]), skipped, n).reshape(shape)
+        for word in range(words)
+    ]

@@ -1,21 +1,23 @@
-"""Casts of JAX's arrays by its own operations on integers: on any device, without a callback, for XLA to fuse."""
+"""Casts and sums of JAX's arrays by its own operations on integers: on any device, for XLA to fuse."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from popsr.sr._formats import FORMATS, format_of
+from popsr.sr._portable.add import add_bits
+from popsr.sr._portable.arrays import NumpyArrays
 from popsr.sr._portable.cast import cast_bits, is_narrower, widened
 from popsr.sr._portable.noise import INTEGER, ROOT, SEED, STEP, derive, digits_of, fold_text
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["cast"]
+__all__ = ["Call", "compute"]
 
 Chain = tuple[tuple[str, str, str | None], ...]
 
@@ -43,12 +45,23 @@ class JaxArrays:
         """Columns as rows, one after the other."""
         return jnp.stack(columns, -1).reshape(-1)
 
+    def part(self, x: Any, start: Any, n: int) -> Any:
+        """Elements from one on."""
+        return x[start : start + n] if isinstance(start, int) else lax.dynamic_slice(x, (start,), (n,))
+
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after all steps, in a loop: XLA takes minutes to compile the rounds of a cipher in a row."""
-        shape = jnp.broadcast_shapes(*(jnp.shape(x) for x in (*state, *inputs[0])))
-        start = [jnp.broadcast_to(jnp.asarray(x, jnp.int32), shape) for x in state]
+        start = _alike(state, inputs[0])
         columns = jnp.stack([jnp.stack([jnp.asarray(x, jnp.int32) for x in each]) for each in inputs])
         return lax.scan(lambda before, each: (step(before, list(each)), None), start, columns)[0]
+
+    def states(self, step: Callable[[Any], Any], state: Sequence[Any], n: int) -> list[Any]:
+        """The states before and after each step, in a loop; XLA would compute all again in what needs one."""
+        if all(isinstance(each, int) for each in state):
+            return NumpyArrays().states(step, state, n)
+        start = _alike(state, ())
+        _, found = lax.scan(lambda before, _: (step(before), jnp.stack(step(before))), start, length=n)
+        return [start, *(list(each) for each in found)]
 
     def largest(self, x: Any, least: int) -> Any:
         """The greater of each element and a number."""
@@ -57,6 +70,12 @@ class JaxArrays:
     def smallest(self, x: Any, most: int) -> Any:
         """The smaller of each element and a number."""
         return jnp.minimum(x, most)
+
+
+def _alike(state: Sequence[Any], others: Sequence[Any]) -> list[Any]:
+    """A state of a loop: of one shape, and in ``shard_map`` varying along the same axes, as it will be after a step."""
+    zero = functools.reduce(lambda x, y: x + y, (jnp.asarray(x, jnp.int32) & 0 for x in (*state, *others)))
+    return [x + zero for x in state]
 
 
 def _digits_of_words(words: Sequence[Any]) -> list[Any]:
@@ -90,71 +109,79 @@ def _key_digits(chain: Chain, leaves: Sequence[Any]) -> Sequence[Any]:
     return key
 
 
-def cast(
-    x: Any, target: str, chain: Chain, leaves: Sequence[Any], mode: Mode, overflow: Overflow, offset: int
-) -> Any:
-    """``x`` in another format, by operations on integers.
+class Call(NamedTuple):
+    """All of a call that is known when it is traced. The number is in the place of the second operand, if it is one."""
+
+    op: str
+    number: float | None
+    target: str
+    chain: Chain
+    mode: Mode
+    overflow: Overflow
+    offset: int | None  # None: an array
+
+
+def compute(call: Call, leaves: Sequence[Any], offset: Sequence[Any], arrays: Sequence[Any]) -> Any:
+    """The operation by operations on integers; under ``vmap`` rows are parts of one array.
+
+    Where keys or offsets are mapped, each counts its own row.
 
     Args:
-        x: array of floats.
-        target: name of the format.
-        chain: structure of the key.
-        leaves: its integers, which may be traced.
-        mode: how to round.
-        overflow: what becomes of values that are too large.
-        offset: number of the first element.
+        call: what is known.
+        leaves: integers of the key, which may be traced.
+        offset: the number of the first element if it may be traced: an integer, or two words, the lower one first.
+        arrays: operands of equal rank.
     Raises:
-        DTypeError: x is not of floats.
+        DTypeError: an operand is not of floats.
     """
-    return _rounded((target, chain, mode, overflow, offset), tuple(leaves), x)
+    count = len(arrays)
+
+    def plain(*values: Any) -> Any:
+        rest = values[count:]
+        return _compute(call, values[:count], rest[: len(leaves)], rest[len(leaves) :])
+
+    def make() -> Any:
+        rounded: Any = jax.custom_batching.custom_vmap(plain)
+
+        @rounded.def_vmap  # type: ignore[untyped-decorator, unused-ignore]
+        def _(_size: int, is_mapped: Sequence[bool], *values: Any) -> Any:
+            if any(is_mapped[count:]):
+                return jax.vmap(plain, [0 if each else None for each in is_mapped])(*values), True
+            moved = [x if each else x[None] for x, each in zip(values[:count], is_mapped, strict=False)]
+            return make()(*moved, *values[count:]), True
+
+        return rounded
+
+    return make()(*arrays, *leaves, *offset)
 
 
-@functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
-def _rounded(call: tuple[Any, ...], leaves: tuple[Any, ...], x: Any) -> Any:
-    return _mapped(call)(x, *leaves)
-
-
-@_rounded.defjvp  # type: ignore[untyped-decorator, unused-ignore]  # Any where the framework is missing
-def _rounded_jvp(call: tuple[Any, ...], primals: Any, tangents: Any) -> Any:
-    """Straight-through: the gradient of the cast without rounding, in fp32 or wider on its way."""
-    wide = jnp.float64 if primals[1].dtype == jnp.float64 else jnp.float32
-    target = FORMATS[call[0]].numpy
-    return _rounded(call, *primals), tangents[1].astype(wide).astype(target)
-
-
-def _mapped(call: tuple[Any, ...]) -> Any:
-    """The cast; under ``vmap`` rows are parts of one array, but where keys are mapped, each counts its own row."""
-    plain = functools.partial(_cast, call)
-    rounded: Any = jax.custom_batching.custom_vmap(plain)
-
-    @rounded.def_vmap  # type: ignore[untyped-decorator, unused-ignore]
-    def _(_size: int, is_mapped: Sequence[bool], x: Any, *leaves: Any) -> Any:
-        if any(is_mapped[1:]):
-            axes = [0 if each else None for each in is_mapped]
-            return jax.vmap(plain, axes)(x, *leaves), True
-        return _mapped(call)(x, *leaves), True
-
-    return rounded
-
-
-def _cast(call: tuple[Any, ...], x: Any, *leaves: Any) -> Any:
-    target, chain, mode, overflow, offset = call
-    form = format_of(jnp.dtype(x.dtype))
-    source = widened("cast", form.name if form else str(x.dtype))
-    wide = _widen(x, source)
-    to = FORMATS[target]
-    if not is_narrower(target, source):
+def _compute(call: Call, arrays: Sequence[Any], leaves: Sequence[Any], offset: Sequence[Any]) -> Any:
+    xp, to = JaxArrays(), FORMATS[call.target]
+    key = _key_digits(call.chain, leaves)
+    first = _digits_of_offset(offset[0]) if call.offset is None else call.offset
+    rounding: Any = {"mode": call.mode, "overflow": call.overflow, "offset": first}
+    sources = [_bits(call.op, x) for x in arrays]
+    if call.op != "cast":
+        shape = jnp.broadcast_shapes(*(x.shape for x in arrays))
+        operands: list[Any] = [*sources, *([] if call.number is None else [call.number])]
+        found = add_bits(xp, operands, call.op == "sub", call.target, key, shape, **rounding)
+    elif is_narrower(call.target, sources[0][0]):
+        found = cast_bits(xp, sources[0][1], sources[0][0], call.target, key, **rounding)
+    else:
+        wide = arrays[0].astype(sources[0][0])
         return jnp.where(wide == wide, wide, jnp.nan).astype(to.numpy)
-    integers = jnp.int64 if source == "float64" else jnp.int32
-    bits = lax.bitcast_convert_type(wide, integers).reshape(-1)
-    key = _key_digits(chain, leaves)
-    found = cast_bits(JaxArrays(), bits, source, target, key, mode=mode, overflow=overflow, offset=offset)
-    return lax.bitcast_convert_type(found.astype(to.raw), to.numpy).reshape(x.shape)
+    return lax.bitcast_convert_type(found.astype(f"int{8 * to.itemsize}"), to.numpy)
 
 
-def _widen(x: Any, source: str) -> Any:
-    """The array in float32 or float64; bfloat16 by its bits, as a conversion may flush what is subnormal."""
+def _digits_of_offset(offset: Any) -> list[Any]:
+    return _digits_of_traced(offset) if offset.ndim == 0 else _digits_of_words(tuple(offset))
+
+
+def _bits(op: str, x: Any) -> tuple[str, Any]:
+    """The format that has the values, and their bits; a conversion of bfloat16 may flush what is subnormal."""
+    form = format_of(jnp.dtype(x.dtype))
+    source = widened(op, form.name if form else str(x.dtype))
     if x.dtype == jnp.bfloat16:
-        words = lax.bitcast_convert_type(x, jnp.uint16).astype(jnp.uint32) << 16
-        return lax.bitcast_convert_type(words, jnp.float32)
-    return x.astype(source)
+        return source, lax.bitcast_convert_type(x, jnp.int16).astype(jnp.int32) << 16
+    integers = jnp.int64 if source == "float64" else jnp.int32
+    return source, lax.bitcast_convert_type(x.astype(source), integers)

@@ -8,15 +8,18 @@ from typing import Any
 
 import torch
 
-from popsr.errors import UnsupportedError
+from popsr._support.host.arguments import read_number
+from popsr.errors import ShapeError, UnsupportedError
+from popsr.sr._portable.add import add_bits
+from popsr.sr._portable.arrays import NumpyArrays
 from popsr.sr._portable.cast import cast_bits, is_narrower, widened
 from popsr.sr._portable.noise import INTEGER, STEP, derive, fold_text
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["cast", "derived", "require_one_key"]
+__all__ = ["add", "cast", "derived", "require_one_key"]
 
 # Integers of a size in bytes that every device has.
-_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class TorchArrays:
@@ -40,16 +43,27 @@ class TorchArrays:
         return table[index]
 
     def where(self, condition: Any, x: Any, y: Any) -> Any:
-        """One or the other."""
-        return torch.where(condition, x, y)
+        """One or the other; of two numbers, which would make integers of 64 bits, in 32 if they fit."""
+        if not isinstance(x, int) or not isinstance(y, int):
+            return torch.where(condition, x, y)
+        fits = all(-(2**31) <= each < 2**31 for each in (x, y, x - y))
+        return condition.to(torch.int32 if fits else torch.int64) * (x - y) + y
 
     def interleave(self, columns: Sequence[Any]) -> Any:
         """Columns as rows, one after the other."""
         return torch.stack(tuple(columns), -1).reshape(-1)
 
+    def part(self, x: Any, start: Any, n: int) -> Any:
+        """Elements from one on."""
+        return x[start : start + n]
+
     def scan(self, step: Callable[[Any, Any], Any], state: Any, inputs: Sequence[Sequence[Any]]) -> Any:
         """The state after all steps."""
         return functools.reduce(step, inputs, state)
+
+    def states(self, step: Callable[[Any], Any], state: Sequence[Any], n: int) -> list[Any]:
+        """The states before and after each step."""
+        return NumpyArrays().states(step, state, n)
 
     def largest(self, x: Any, least: int) -> Any:
         """The greater of each element and a number."""
@@ -103,52 +117,124 @@ def cast(
     Raises:
         DTypeError: x is not of floats.
     """
-    result: torch.Tensor = _Cast.apply(x, dtype, key, mode, overflow, offset)  # type: ignore[no-untyped-call, unused-ignore]
+    return _rounded("cast", x, None, dtype, key, mode, overflow, offset)
+
+
+def add(
+    op: str, x: torch.Tensor, y: Any, key: torch.Tensor, mode: Mode, overflow: Overflow, offset: int
+) -> torch.Tensor:
+    """``x + y``, or ``x - y``, in the format of ``x``, by operations on integers.
+
+    Args:
+        op: "add" or "sub".
+        x: tensor.
+        y: tensor, or a number.
+        key: its tensor.
+        mode: how to round.
+        overflow: what becomes of sums that are too large.
+        offset: number of the first element.
+    Raises:
+        DTypeError: an operand is not of floats.
+        ShapeError: shapes do not broadcast.
+        UnsupportedError: ``y`` is on another device.
+    """
+    if not isinstance(y, torch.Tensor):
+        y = read_number(f"{op}: y", y)
+    else:
+        if any(a != b and 1 not in (a, b) for a, b in zip(x.shape[::-1], y.shape[::-1], strict=False)):
+            text = f"{tuple(x.shape)} and {tuple(y.shape)}"
+            raise ShapeError(
+                f"{op}: shapes do not broadcast, got {text}, expected extents that are equal or 1"
+            )
+        rank = max(x.dim(), y.dim())
+        x, y = (each.reshape((1,) * (rank - each.dim()) + tuple(each.shape)) for each in (x, y))
+        if y.device != x.device:
+            raise UnsupportedError(f"{op}: y is on another device, got {y.device}, expected {x.device}")
+    return _rounded(op, x, y, x.dtype, key, mode, overflow, offset)
+
+
+def _rounded(op: str, x: Any, y: Any, dtype: torch.dtype, *rounding: Any) -> torch.Tensor:
+    result: torch.Tensor = _Rounded.apply(op, x, y, dtype, *rounding)  # type: ignore[no-untyped-call, unused-ignore]
     return result
 
 
-class _Cast(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  # Any where the framework is missing
-    """The cast, whose gradient is straight-through, and whose rows under ``vmap`` are parts of one array."""
+class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  # Any where the framework is missing
+    """An operation, whose gradient is straight-through, and whose rows under ``vmap`` are parts of one array."""
 
     @staticmethod
     def forward(
-        x: torch.Tensor, dtype: torch.dtype, key: torch.Tensor, mode: Mode, overflow: Overflow, offset: int
+        op: str,
+        x: torch.Tensor,
+        y: Any,
+        dtype: torch.dtype,
+        key: torch.Tensor,
+        mode: Mode,
+        overflow: Overflow,
+        offset: int,
     ) -> torch.Tensor:
-        source, target = widened("cast", _name(x.dtype)), _name(dtype)
-        wide = x.detach().to(getattr(torch, source))
-        if not is_narrower(target, source):
-            return torch.where(wide == wide, wide, torch.nan).to(dtype)
-        bits = cast_bits(
-            TorchArrays(x.device),
-            wide.contiguous().reshape(-1).view(_INTEGERS[wide.element_size()]),
-            source,
-            target,
-            _key_digits(key, x.device),
-            mode=mode,
-            overflow=overflow,
-            offset=offset,
-        )
-        size = dtype.itemsize
-        if size > 1:  # no device has all operations on unsigned integers
-            bits = torch.where(bits >> (8 * size - 1) != 0, bits - (1 << 8 * size), bits)
-        return bits.to(_INTEGERS[size]).view(dtype).reshape(x.shape)
+        arrays, digits, target = TorchArrays(x.device), _key_digits(key, x.device), _name(dtype)
+        rounding: Any = {"mode": mode, "overflow": overflow, "offset": offset}
+        source, wide = _widen(op, x)
+        if op != "cast":
+            operands = [(source, _bits(wide)), _operand(op, y)]
+            shape = torch.broadcast_shapes(*(each.shape for each in (x, y) if isinstance(each, torch.Tensor)))  # type: ignore[no-untyped-call, unused-ignore]
+            found = add_bits(arrays, operands, op == "sub", target, digits, tuple(shape), **rounding)
+        elif is_narrower(target, source):
+            found = cast_bits(arrays, _bits(wide), source, target, digits, **rounding)
+        else:
+            exact: torch.Tensor = torch.where(wide == wide, wide, torch.nan).to(dtype)
+            return exact
+        result: torch.Tensor = found.to(_INTEGERS[dtype.itemsize]).contiguous().view(dtype)
+        return result
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         del output
-        ctx.dtype = inputs[0].dtype
+        ctx.op, ctx.count = inputs[0], len(inputs)
+        ctx.forms = [
+            (each.shape, each.dtype) if isinstance(each, torch.Tensor) else None for each in inputs[1:3]
+        ]
 
     @staticmethod
     def backward(ctx: Any, grad: torch.Tensor) -> Any:
-        """The gradient, in fp32 or wider on its way."""
-        wide = torch.float64 if ctx.dtype == torch.float64 else torch.float32
-        return grad.to(wide).to(ctx.dtype), None, None, None, None, None
+        """The gradients of the operation before rounding, in fp32 or wider on their way."""
+        is_wide = any(form is not None and form[1] == torch.float64 for form in ctx.forms)
+        wide = grad.to(torch.float64 if is_wide else torch.float32)
+        signed = (wide, -wide if ctx.op == "sub" else wide)
+        found = [
+            None if form is None else each.sum_to_size(form[0]).to(form[1])
+            for each, form in zip(signed, ctx.forms, strict=True)
+        ]
+        return None, *found, *[None] * (ctx.count - 3)
 
     @staticmethod
-    def vmap(_info: Any, in_dims: Any, x: torch.Tensor, *rest: Any) -> Any:
+    def vmap(_info: Any, in_dims: Any, op: str, x: Any, y: Any, dtype: Any, *rest: Any) -> Any:
         """The mapped axis is the first one of the array that is rounded."""
-        require_one_key("cast", in_dims[2])
-        return cast(x.movedim(in_dims[0], 0), *rest), 0
+        require_one_key(op, in_dims[4])
+        moved = [_in_front(each, dim) for each, dim in zip((x, y), in_dims[1:3], strict=True)]
+        return _rounded(op, *moved, dtype, *rest), 0
+
+
+def _in_front(x: Any, dim: int | None) -> Any:
+    if not isinstance(x, torch.Tensor):
+        return x
+    return x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
+
+
+def _widen(op: str, x: torch.Tensor) -> tuple[str, torch.Tensor]:
+    source = widened(op, _name(x.dtype))
+    return source, x.detach().to(getattr(torch, source))
+
+
+def _operand(op: str, y: Any) -> Any:
+    if not isinstance(y, torch.Tensor):
+        return float(y)
+    source, wide = _widen(op, y)
+    return source, _bits(wide)
+
+
+def _bits(wide: torch.Tensor) -> torch.Tensor:
+    return wide.contiguous().view(_INTEGERS[wide.element_size()])
 
 
 def _name(dtype: torch.dtype) -> str:

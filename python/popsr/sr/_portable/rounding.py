@@ -15,7 +15,7 @@ from popsr.sr._formats import Format
 from popsr.sr._portable.arrays import Arrays, is_less
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["Grid", "grid_of", "num_digits", "round_bits"]
+__all__ = ["Grid", "Place", "grid_of", "num_digits", "num_dropped", "round_bits", "settle"]
 
 _HALF = 0x8000
 
@@ -42,6 +42,20 @@ class Grid(NamedTuple):
     has_negative_zero: bool
 
 
+class Place(NamedTuple):
+    """Magnitudes between two codes.
+
+    Attributes:
+        code: at or below.
+        digits: of 16 bits, of the way to the next code, the highest first.
+        rest: whether anything is left after these.
+    """
+
+    code: Any
+    digits: list[Any]
+    rest: Any
+
+
 def grid_of(form: Format) -> Grid:
     """Grid of a format, as ml_dtypes publishes it."""
     info = finfo(form.numpy)  # type: ignore[no-untyped-call, unused-ignore]
@@ -54,10 +68,10 @@ def grid_of(form: Format) -> Grid:
     return Grid(int(info.nmant), quantum, sign, most, infinity if has_infinity else None, nan, zero == sign)
 
 
-def num_digits(source: Grid, target: Grid, mode: Mode) -> int:
-    """Digits of an element's number that decide how it is rounded."""
+def num_digits(mode: Mode, of_chance: int) -> int:
+    """Digits of an element's number that decide how it is rounded, where the chance has so many."""
     if mode == "sr":
-        return _num_dropped(source, target)
+        return of_chance
     if mode.startswith("sr_bits="):
         return -(-_bits_of(mode) // 16)
     return 1 if mode == "sr_equal" else 0
@@ -67,8 +81,8 @@ def _bits_of(mode: Mode) -> int:
     return int(mode.removeprefix("sr_bits="))
 
 
-def _num_dropped(source: Grid, target: Grid) -> int:
-    """Digits of the chance: one where no more than 16 bits are ever dropped."""
+def num_dropped(source: Grid, target: Grid) -> int:
+    """Digits of the chance of a cast: one where no more than 16 bits are ever dropped."""
     most = max(source.fraction_bits - target.fraction_bits, target.quantum - source.quantum)
     return 1 if most <= 16 else 4
 
@@ -93,7 +107,7 @@ def round_bits(
         mode: how to round.
         overflow: what becomes of values that are too large.
     Returns:
-        bits of the results, integers from 0.
+        bits of the results, as signed integers of the format's size.
     """
     negative = bits < 0
     magnitude = bits & (source.sign - 1)
@@ -110,17 +124,50 @@ def round_bits(
     steps = shift + exponent - 1 + source.quantum - target.quantum  # of the spacing, from the least one
     code = (xp.smallest(steps, target.most) << target.fraction_bits) + (significand >> whole)
 
-    digits, rest = _chance(xp, dropped, shift, source, _num_dropped(source, target))
-    away = _goes_away(digits, rest, numbers, mode, negative, (code & 1) != 0)
-    rounded = code + xp.where((dropped != 0) & away, 1, 0)
+    at = Place(code, *_chance(xp, dropped, shift, source, num_dropped(source, target)))
+    infinity = source.infinity or 0
+    return settle(
+        xp, at, numbers, target, mode, overflow, negative, magnitude == infinity, magnitude > infinity
+    )
+
+
+def settle(
+    xp: Arrays,
+    at: Place,
+    numbers: list[Any],
+    target: Grid,
+    mode: Mode,
+    overflow: Overflow,
+    negative: Any,
+    is_infinite: Any,
+    is_nan: Any,
+) -> Any:
+    """Bits of the results that values have by their places, as signed integers of the format's size.
+
+    Args:
+        xp: the framework.
+        at: the places.
+        numbers: digits of the elements' numbers, the highest first.
+        target: grid of the result.
+        mode: how to round.
+        overflow: what becomes of values that are too large.
+        negative: signs.
+        is_infinite: whose places mean nothing.
+        is_nan: likewise.
+    """
+    inexact = at.rest
+    for digit in at.digits:
+        inexact = inexact | (digit != 0)
+    away = _goes_away(at.digits, at.rest, numbers, mode, negative, (at.code & 1) != 0)
+    code = xp.smallest(at.code, target.most + 1)
+    rounded = code + xp.where(inexact & away, 1, 0)
     too_large = _too_large(target, overflow)
     result = xp.where(rounded > target.most, too_large, rounded)
     if mode in ("rz", "ru", "rd"):
         stays = {"rz": negative | ~negative, "ru": negative, "rd": ~negative}[mode]
         result = xp.where((code > target.most) & stays, target.most, result)
-    infinity = source.infinity or 0
-    result = xp.where(magnitude == infinity, too_large, result)
-    return _with_sign(xp, xp.where(magnitude > infinity, target.nan, result), negative, target)
+    result = xp.where(is_infinite, too_large, result)
+    return _with_sign(xp, xp.where(is_nan, target.nan, result), negative, target)
 
 
 def _chance(xp: Arrays, dropped: Any, shift: Any, source: Grid, count: int) -> tuple[list[Any], Any]:
@@ -166,4 +213,6 @@ def _with_sign(xp: Arrays, result: Any, negative: Any, target: Grid) -> Any:
     signed = negative & (result != target.nan)
     if not target.has_negative_zero:
         signed = signed & (result != 0)
-    return result + xp.where(signed, target.sign, 0)
+    if target.nan == target.sign:  # the sign alone
+        result = xp.where(result == target.nan, -target.sign, result)
+    return result + xp.where(signed, -target.sign, 0)

@@ -13,7 +13,7 @@ from popsr._support.text.entry_points import public
 from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
 from popsr.sr._sums import add_
-from popsr.sr._torch.base import Optimiser, widened
+from popsr.sr._torch.base import Optimiser, read_ways, widened
 from popsr.sr._torch.states import Decay
 from popsr.sr._torch.steps import Weight
 
@@ -30,7 +30,7 @@ class AdamW(Optimiser):
 
     Args:
         params: as in torch.
-        lr: learning rate.
+        lr: learning rate, a number or a tensor with one.
         betas: decay of the moments.
         eps: added to the root.
         weight_decay: decoupled decay.
@@ -38,6 +38,9 @@ class AdamW(Optimiser):
         maximize: ascends.
         foreach: one call steps all weights of a group, where they are contiguous and share no memory; False: one
             call for each. The bits are the same.
+        capturable: without effect: the number of steps is a tensor, and ``torch.compile`` makes one graph of a step.
+        differentiable: False alone, as a rounded weight has no derivative.
+        fused: without effect: a step is one call of the core anyway.
         seed: of the rounding; the order of the parameters and the number of their step are part of each key. Default:
             one from the OS; needed in a job of several ranks, the same on all, else equal weights would be rounded
             apart. Saved by ``state_dict``, so that a resumed run goes on with the same bits.
@@ -65,12 +68,16 @@ class AdamW(Optimiser):
         amsgrad: bool = False,
         maximize: bool = False,
         foreach: bool | None = True,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
         options = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         options |= {"amsgrad": read_bool(f"{type(self).__name__}: amsgrad", amsgrad)}
         options |= {"maximize": maximize, "foreach": foreach}
+        read_ways(type(self).__name__, differentiable, capturable=capturable, fused=fused)
         super().__init__(params, options, seed, moments)
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -78,41 +85,42 @@ class AdamW(Optimiser):
         for group in self.param_groups:
             group.setdefault("amsgrad", False)  # saved before there was this option
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _names(self, group: dict[str, Any], p: Any) -> tuple[str, ...]:
+        del p
+        return (*_MOMENTS, "max_exp_avg_sq") if group["amsgrad"] else _MOMENTS
+
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         _, p, grad, state, offset = weight
         decay = float(group["weight_decay"])
         if decay and self._decay == "L2":
             grad, decay = widened(grad) + decay * widened(p), 0.0
         if group["amsgrad"]:
-            self._step_largest(weight._replace(grad=widened(grad)), group, decay, key)
+            self._step_largest(weight._replace(grad=widened(grad)), step, group, decay, key)
             return
-        for name in _MOMENTS:
-            if name not in state:
-                state[name] = self._zeros(p)
         options = {name: group[name] for name in ("betas", "eps")}
         moments = (state[name] for name in _MOMENTS)
         adamw_(
             *(p, grad, *moments),
             key=key,
-            step=state["step"],
+            step=step,
             lr=float(group["lr"]),
             weight_decay=decay,
             offset=offset,
             **options,
         )
 
-    def _step_largest(self, weight: Weight, group: dict[str, Any], decay: float, key: Key) -> None:
+    def _step_largest(self, weight: Weight, step: int, group: dict[str, Any], decay: float, key: Key) -> None:
         """A step by the largest second moment so far; the new moments are kept, each rounded under its name."""
         _, p, grad, state, offset = weight
-        step, (beta1, beta2) = state["step"], group["betas"]
-        first = beta1 * self._moment(state, "exp_avg", p) + (1 - beta1) * grad
-        second = beta2 * self._moment(state, "exp_avg_sq", p) + (1 - beta2) * grad * grad
-        largest = torch.maximum(self._moment(state, "max_exp_avg_sq", p), second)
+        beta1, beta2 = group["betas"]
+        first = beta1 * widened(state["exp_avg"]) + (1 - beta1) * grad
+        second = beta2 * widened(state["exp_avg_sq"]) + (1 - beta2) * grad * grad
+        largest = torch.maximum(widened(state["max_exp_avg_sq"]), second)
         update = first / (1 - beta1**step) / ((largest / (1 - beta2**step)).sqrt() + group["eps"])
         if decay:
             update = update + decay * widened(p)
         for name, value in (("exp_avg", first), ("exp_avg_sq", second), ("max_exp_avg_sq", largest)):
-            self._keep(weight, name, value, key)
+            self._keep(weight, name, value, step, key)
         add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
@@ -141,7 +149,10 @@ class Adam(AdamW):
             call for each.
         amsgrad: as in :class:`AdamW`.
         maximize: ascends.
-        foreach: as in :class:`AdamW`.
+        foreach: this, ``capturable``, ``differentiable`` and ``fused`` as in :class:`AdamW`.
+        capturable: without effect.
+        differentiable: False alone.
+        fused: without effect.
         seed: of the rounding, as in :class:`AdamW`.
         moments: dtype of both moments.
     Raises:
@@ -163,6 +174,9 @@ class Adam(AdamW):
         amsgrad: bool = False,
         maximize: bool = False,
         foreach: bool | None = True,
+        capturable: bool = False,
+        differentiable: bool = False,
+        fused: bool | None = None,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
@@ -175,6 +189,9 @@ class Adam(AdamW):
             amsgrad=amsgrad,
             maximize=maximize,
             foreach=foreach,
+            capturable=capturable,
+            differentiable=differentiable,
+            fused=fused,
             seed=seed,
             moments=moments,
         )

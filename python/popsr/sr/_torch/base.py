@@ -14,35 +14,39 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
+from popsr.sr._torch.graph import compiled_step, is_changed_in_graph, is_fake, numbered, traced_step
 from popsr.sr._torch.parts import (
     as_parameter,
     as_replica,
     check_alike,
     gathered,
+    is_cut,
     is_elsewhere,
     is_laid_out,
     local,
     part_of,
     whole,
 )
-from popsr.sr._torch.states import Decay, adopted
-from popsr.sr._torch.steps import Row, Weight, mark_written, row_of
+from popsr.sr._torch.states import Decay, adopted, as_counter
+from popsr.sr._torch.steps import COUNTED, Row, Weight, mark_written, row_of
 
-__all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "widened"]
+__all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "read_ways", "widened"]
 
 
 @public
 class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # Any where torch is missing
     """Groups, keys and state of an optimiser; a subclass computes updates.
 
-    A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups. Of a
-    DTensor the part of this rank is stepped, and each element draws by its position in the whole parameter.
+    A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups.
+    Of a DTensor the part of this rank is stepped, and each element draws by its position in the whole parameter.
     """
 
     moments: torch.dtype
     _is_elementwise = True
     """True if the update of an element needs no others, and so parts of a parameter are stepped alone; else they are
     gathered."""
+    _kept: ClassVar[tuple[str, ...]] = ()
+    """Names of what a state has beside its step, whatever the options."""
     _of_torch: ClassVar[Mapping[str, str]] = {}
     """Names of a state's tensors in ``torch.optim``, and here."""
     _decay: ClassVar[Decay | None] = None
@@ -62,8 +66,11 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     def _prepare(self) -> None:
         """Set what copies and pickles leave behind."""
         self._shards: dict[Any, dict[str, Any]] = {}
-        # torch.compile would trace each weight's checks; the step is one call of the core for all of them.
-        self._untraced = torch.compiler.disable(Optimiser._step_groups)
+        self._handle = numbered(self)
+        compiler: Any = torch.compiler
+        for method in (Optimiser._is_changed_while_compiling, Optimiser._begin_while_compiling):
+            compiler.assume_constant_result(method)
+        self._seen_groups = self.param_groups
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "moments": self.moments}
@@ -71,6 +78,93 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)  # of a copy or pickle; torch also loads groups and states by it
         self._prepare()
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """As in torch.
+
+        Args:
+            param_group: parameters, and options of their own.
+        Raises:
+            ValueError: ``differentiable`` is True.
+        """
+        if isinstance(param_group, dict):
+            read_ways(type(self).__name__, param_group.get("differentiable"))
+        super().add_param_group(param_group)
+
+    # State
+
+    def _names(self, group: dict[str, Any], p: Any) -> tuple[str, ...]:
+        """Names of what the state of a parameter has beside its step."""
+        del group, p
+        return self._kept
+
+    def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
+        """What the state has under a name before the first step.
+
+        Args:
+            name: the name.
+            p: the parameter, of a DTensor the part of this rank.
+            state: what there is of it.
+        """
+        del name, state
+        return torch.zeros_like(p, dtype=self.moments, requires_grad=False)
+
+    def _init_group(self, group: dict[str, Any]) -> None:
+        """Make the state that is missing of parameters with a gradient; a number of steps becomes a tensor."""
+        for p in group["params"]:
+            if p.grad is not None:
+                self._init_state(p, group)
+
+    def _init_state(self, p: Any, group: dict[str, Any]) -> dict[str, Any]:
+        state: dict[str, Any] = self.state[p]
+        step = state.get("step")
+        if not isinstance(step, torch.Tensor) or step.dtype is not torch.int64:
+            state["step"] = as_counter(0 if step is None else step)
+        missing = [name for name in self._names(group, p) if name not in state]
+        is_gathered = self._is_gathered(p)
+        for name in missing:
+            like = torch.empty(p.shape, dtype=p.dtype) if is_gathered else local(p.detach())
+            first = self._first(name, like, state)
+            if is_gathered:
+                state[name] = self._part(p, first)
+            else:
+                state[name] = first if name in COUNTED else _as_laid_out(p, first)
+        return state
+
+    def _is_gathered(self, p: Any) -> bool:
+        """True if a step needs all of a parameter, of which this rank has a part."""
+        return not self._is_elementwise and is_cut(p)
+
+    def _part(self, p: Any, x: Any) -> Any:
+        """A tensor of the state of a whole parameter, as the parameter is laid out; of another shape, for all ranks."""
+        if x.shape != p.shape:
+            return as_replica(x, p)
+        return as_parameter(part_of(type(self).__name__, p).of(x), p)
+
+    # While torch.compile traces a step
+
+    def _is_changed_while_compiling(self) -> bool:
+        """True if options are set in the function that is compiled, before its step."""
+        self._seen_groups = self.param_groups
+        return is_changed_in_graph(self)
+
+    def _begin_while_compiling(
+        self, number: int, places: list[int]
+    ) -> tuple[tuple[tuple[str, ...], ...], bool]:
+        """Make the state of some parameters of a group.
+
+        Returns:
+            the names of the state of each, and if the group's learning rate is a tensor.
+        """
+        group = self.param_groups[number]
+        names = []
+        for k in places:
+            p = group["params"][k]
+            self._init_state(p, group)
+            names.append(("step", *self._names(group, p)))
+        return tuple(names), isinstance(group["lr"], torch.Tensor)
+
+    # Steps
 
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """One step on every parameter that has a gradient.
@@ -83,56 +177,87 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             with torch.enable_grad():
                 loss = closure()
         with torch.no_grad():
-            self._untraced(self)
+            if torch.compiler.is_compiling():
+                compiled_step(self)
+            else:
+                self._step_groups()
         return loss
 
     def _step_groups(self) -> None:
-        index = 0
-        for group in self.param_groups:
-            params = enumerate(group["params"], index)
-            stepped = [(k, p) for k, p in params if p.grad is not None and not is_elsewhere(p)]
-            index += len(group["params"])
-            if not self._is_elementwise:
-                self._step_generally(self._gathered(stepped), group)
-                continue
-            weights = [self._weight(k, p) for k, p in stepped]
-            calls = [[weight] for weight in weights] if group.get("foreach") is False else [weights]
-            for each in calls:
-                if not self._step_all(each, group):
-                    self._step_generally(each, group)
-            self._keep_shards(group["params"])
+        self._seen_groups, index = self.param_groups, 0
+        for group in self._seen_groups:
+            weights, cut, params = [], [], group["params"]
+            count = 1 + len(self._names(group, params[0])) if params else 0
+            for k, p in enumerate(params, index):
+                grad = p.grad
+                if grad is not None and not is_elsewhere(p):
+                    state = self.state[p]
+                    if len(state) != count or type(state.get("step")) is not torch.Tensor:
+                        state = self._init_state(p, group)
+                    if self._is_gathered(p) and not is_fake(local(p)):
+                        cut.append((k, p))
+                    else:
+                        weights.append(self._weight(k, p, grad, state))
+            index += len(params)
+            if weights and is_fake(weights[0].p):
+                traced_step(self, weights, group)
+            else:
+                self._step_group(weights, group)
+            self._step_generally(self._gathered(cut), group)
+            self._keep_shards(params)
 
-    def _weight(self, number: int, p: Any) -> Weight:
+    def _step_group(self, weights: list[Weight], group: dict[str, Any]) -> None:
+        """A step of tensors as they are in memory."""
+        for each in [[weight] for weight in weights] if group.get("foreach") is False else [weights]:
+            if not self._step_all(each, group):
+                self._step_generally(each, group)
+
+    def _weight(self, number: int, p: Any, grad: Any, state: dict[str, Any]) -> Weight:
         """A parameter to step; of a DTensor the part of this rank, whose elements have their numbers in the whole.
 
         Raises:
-            ArgumentTypeError: the gradient or the state is laid out otherwise.
+            ArgumentTypeError: the gradient or the state is laid out otherwise, or the update needs all of a parameter.
         """
         if not is_laid_out(p):
-            return Weight(number, p, p.grad, self.state[p])
-        name = type(self).__name__
-        offset = part_of(name, p).offset
+            return Weight(number, p, grad, state)
+        name, offset = type(self).__name__, self._offset(p)
         self._check_gradient(p)
-        for key, value in self.state[p].items():
-            if isinstance(value, torch.Tensor):
-                remedy = "redistribute it, or load it with DTensors"
-                check_alike(name, f"{key} of a state", value, p, remedy)
-        part = {key: local(value) for key, value in self.state[p].items()}
-        self._shards[p] = part
-        return Weight(number, local(p.detach()), local(p.grad), part, offset)
+        for key, value in state.items() if self._is_elementwise else ():
+            if key not in COUNTED:
+                check_alike(name, f"{key} of a state", value, p, "redistribute it, or load it with DTensors")
+        self._shards[p] = {key: local(value) for key, value in state.items()}
+        return Weight(number, local(p.detach()), local(grad), self._shards[p], offset)
+
+    def _offset(self, p: Any) -> Any:
+        """Numbers of the elements of a parameter, of a DTensor those of the part that this rank has.
+
+        Raises:
+            ArgumentTypeError: the update needs all of a parameter in a graph, or torch does not say what lies where.
+        """
+        if not is_laid_out(p):
+            return 0
+        name = type(self).__name__
+        if self._is_gathered(p):
+            raise ArgumentTypeError(
+                f"{name}: a parameter is in parts in a step that is compiled or proved, got "
+                f"{shown(str(p.placements))}, expected whole parameters: an update needs all of their rows and columns"
+            )
+        return part_of(name, p).offset
 
     def _keep_shards(self, params: Iterable[Any]) -> None:
-        """Store the state of the parts that were stepped as DTensors, which checkpoints can lay out anew."""
-        for p in params:
+        """Store what a step made anew of the state of parts as DTensors, which checkpoints can lay out anew."""
+        for p in params if self._shards else ():
+            state = self.state[p] if p in self._shards else {}
             for key, value in self._shards.pop(p, {}).items():
-                self.state[p][key] = as_parameter(value, p) if isinstance(value, torch.Tensor) else value
+                if value is not local(state[key]):
+                    state[key] = _as_laid_out(p, value)
 
     def _check_gradient(self, p: Any) -> None:
         remedy = "lay it out so before the step, as p.grad.redistribute(placements=p.placements) does"
         check_alike(type(self).__name__, "a gradient", p.grad, p, remedy)
 
     def _gathered(self, params: Iterable[tuple[int, Any]]) -> Iterator[Weight]:
-        """Whole parameters, one after the other; of a DTensor this rank's part is kept once it is stepped.
+        """Whole parameters, one after the other, of each of which this rank's part is kept once it is stepped.
 
         All ranks of its mesh compute the whole step, in the same way.
 
@@ -140,9 +265,6 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             ArgumentTypeError: the gradient is laid out otherwise, or torch cannot gather the parameter.
         """
         for number, p in params:
-            if not is_laid_out(p):
-                yield Weight(number, p, p.grad, self.state[p])
-                continue
             part = part_of(type(self).__name__, p)
             self._check_gradient(p)
             state = {key: whole(x) for key, x in self.state[p].items()}
@@ -152,21 +274,20 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
             if w.data_ptr() != kept.data_ptr():
                 kept.copy_(part.of(w))
             for key, x in state.items():
-                if isinstance(x, torch.Tensor):
-                    x = as_parameter(part.of(x), p) if x.shape == p.shape else as_replica(x, p)
-                self.state[p][key] = x
+                if key not in COUNTED:
+                    self.state[p][key] = self._part(p, x)
             del w, state  # before the next ones come
 
     def _step_generally(self, weights: Iterable[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
         for weight in weights:
-            weight.state["step"] = weight.state.get("step", 0) + 1
+            step = int(weight.state["step"].add_(1))
             if group["maximize"]:
                 weight = weight._replace(grad=-widened(weight.grad))
-            self._step_one(weight, group, Key(group["seed"]).fold_in(weight.number))
+            self._step_one(weight, step, group, Key(group["seed"]).fold_in(weight.number))
             del weight  # which may be gathered
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
@@ -188,41 +309,31 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
 
         Args:
             weights: the weights.
-            names: of at most two moments, which are zeros at first.
+            names: of at most two moments.
             fits: can the core step a weight with its moments, whose memory is as it must be?
             step: the core's step; False if nothing was written.
         """
         rows, held = [], []
         for weight in weights:
-            is_first = any(name not in weight.state for name in names)
-            moments = [self._zeros(weight.p) if is_first else weight.state[name] for name in names]
-            row = row_of(weight, is_first, moments) if fits(weight, moments) else None
+            moments = [weight.state[name] for name in names]
+            row = row_of(weight, moments) if fits(weight, moments) else None
             if row is None:
                 return False
             rows.append(row)
-            held.append(moments)
+            held += moments
         if not step(rows):
             return False
-        for weight, moments in zip(weights, held, strict=True):
-            weight.state.update(zip(names, moments, strict=True))
-        mark_written(weights, (each for moments in held for each in moments))
+        mark_written(weights, rows, held)
         return True
 
-    def _zeros(self, like: Any) -> Any:
-        return torch.zeros_like(like, dtype=self.moments, requires_grad=False)
-
-    def _moment(self, state: dict[str, Any], name: str, like: Any) -> Any:
-        """The moment, in fp32 or wider; zeros at first."""
-        if name not in state:
-            state[name] = self._zeros(like)
-        return widened(state[name])
-
-    def _keep(self, weight: Weight, name: str, value: Any, key: Key) -> None:
+    def _keep(self, weight: Weight, name: str, value: Any, step: int, key: Key) -> None:
         """Store a moment; a narrow one is rounded stochastically, from a key of its own."""
         if value.dtype != self.moments:
-            own = key.fold_in(name).at(weight.state["step"])
-            value = cast(value, self.moments, key=own, offset=weight.offset)
-        weight.state[name] = value
+            value = cast(value, self.moments, key=key.fold_in(name).at(step), offset=weight.offset)
+        if weight.state[name].dtype == value.dtype:
+            weight.state[name].copy_(value)
+        else:  # of a state that was loaded
+            weight.state[name] = value
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As in torch, which would also cast the moments to the dtype of the weights.
@@ -240,7 +351,9 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         own = [p for group in self.param_groups for p in group["params"]]
         for i, p in zip(saved, own, strict=True):
             for name, value in state_dict["state"].get(i, {}).items():
-                if isinstance(value, torch.Tensor):
+                if name == "step":
+                    self.state[p][name] = as_counter(value)
+                elif isinstance(value, torch.Tensor):
                     self.state[p][name] = value.clone()
 
 
@@ -261,6 +374,17 @@ def _own_seed(name: str) -> int:
     return secrets.randbits(64)
 
 
+def _as_laid_out(p: Any, value: Any) -> Any:
+    """A part of a parameter's state as a DTensor if the parameter is one; what is not of its shape is whole."""
+    if not is_laid_out(p):
+        return value
+    if value.shape == local(p).shape:
+        return as_parameter(value, p)
+    from torch.distributed.tensor import DTensor
+
+    return DTensor.from_local(value, p.device_mesh, p.placements, run_check=False)
+
+
 def widened(x: Any) -> Any:
     return x if x.dtype in (torch.float32, torch.float64) else x.float()
 
@@ -269,6 +393,23 @@ def in_float32(weight: Weight, moments: Sequence[Any]) -> bool:
     """True if arithmetic in float32 gives the bits of the general way."""
     is_double = torch.float64 in (weight.p.dtype, weight.grad.dtype)
     return not is_double and all(each.dtype is torch.float32 for each in moments)
+
+
+def read_ways(name: str, differentiable: Any, **ways: Any) -> None:
+    """Read options of torch that choose between ways to the same step, of which there is one here.
+
+    Raises:
+        ArgumentTypeError: one is not a bool.
+        AttributeValueError: derivatives of the step are asked for.
+    """
+    for way, value in {"differentiable": differentiable, **ways}.items():
+        if value is not None:
+            read_bool(f"{name}: {way}", value)
+    if differentiable:
+        raise AttributeValueError(
+            f"{name}: differentiable is not supported, got {shown(differentiable)}, expected False: a rounded weight "
+            "has no derivative; torch.optim's own steps have"
+        )
 
 
 def check_range(op: str, name: str, value: Any, most: float = float("inf")) -> None:

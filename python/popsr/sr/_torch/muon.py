@@ -26,8 +26,8 @@ class Muon(Optimiser):
     """``torch.optim.Muon`` for matrices of any format on the CPU: the momentum, made nearly orthogonal.
 
     ``w <- SR(w - lr * (f * O + weight_decay * w))``, where O is the orthogonalised momentum, in fp32; torch's own makes
-    the products of its iteration in bf16. Other parameters, as biases and embeddings, are for :class:`AdamW`. DTensors in
-    parts are gathered, one after the other: every rank of a mesh computes the whole step and keeps its part.
+    the products of its iteration in bf16. Other parameters, as biases and embeddings, are for :class:`AdamW`.
+    DTensors in parts are gathered, one after the other: every rank of a mesh computes the step and keeps its part.
 
     Args:
         params: matrices, as in torch.
@@ -52,6 +52,7 @@ class Muon(Optimiser):
     """
 
     _is_elementwise = False
+    _kept: ClassVar = ("momentum",)
     _of_torch: ClassVar = {"momentum_buffer": "momentum"}
 
     def __init__(
@@ -110,17 +111,17 @@ class Muon(Optimiser):
                     "others to AdamW"
                 )
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         _, p, grad, state, offset = weight
         wide, momentum = widened(grad), group["momentum"]
-        kept = momentum * self._moment(state, "momentum", p) + (1 - momentum) * wide
+        kept = momentum * widened(state["momentum"]) + (1 - momentum) * wide
         update = momentum * kept + (1 - momentum) * wide if group["nesterov"] else kept
         update = _nearly_orthogonal(update, group["ns_coefficients"], group["ns_steps"], group["eps"])
         update.mul_(_factor(p.shape, group["adjust_lr_fn"]))
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
-        self._keep(weight, "momentum", kept, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
+        self._keep(weight, "momentum", kept, step, key)
+        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
 
 def _factor(shape: Sequence[int], rate: str | None) -> float:

@@ -249,32 +249,52 @@ def _apply(
 
 
 @public
-def add(
-    x: Any, y: Any, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
-) -> torch.Tensor:
+@takes_keywords_of(_apply)
+def add(x: Any, y: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.add``, also in ``torch.compile``, with gradients, and under ``vmap``.
 
     The gradients are straight-through: those of the sum before rounding, in fp32 (fp64 if an operand is). Under
     ``vmap`` the mapped axis is the first one of the array that is rounded, whose element i draws number i.
 
     Args:
-        x: tensor on the CPU; the result has its format.
-        y: tensor, or a number, which is a double.
+        x: tensor; the result has its format.
+        y: tensor on the same device, or a number, which is a double.
         key: of :func:`key_tensor`, :func:`at` or :func:`fold_in`.
         mode: this and all that follows is as in ``popsr.sr.add``.
         overflow: what becomes of results that are too large.
         offset: number of the first element.
+        portable: by torch's own operations on integers, as tensors that are not on the CPU are always added, with the
+            bits of the core. What is compiled for the CPU calls the core.
     Raises:
         TypeError, ValueError: as ``popsr.sr.add``.
     """
-    return _apply("add", (x, y), key=key, mode=mode, overflow=overflow, offset=offset)
+    return _add("add", x, y, portable, **options)
 
 
 @public
 @takes_keywords_of(_apply)
-def sub(x: Any, y: Any, **options: Unpack[TracedOptions]) -> torch.Tensor:
+def sub(x: Any, y: Any, *, portable: bool = False, **options: Unpack[TracedOptions]) -> torch.Tensor:
     """``popsr.sr.sub``; arguments as in :func:`add`."""
-    return _apply("sub", (x, y), **options)
+    return _add("sub", x, y, portable, **options)
+
+
+def _add(op: str, x: Any, y: Any, portable: bool, **options: Unpack[TracedOptions]) -> torch.Tensor:
+    if isinstance(x, torch.Tensor) and _is_portable(op, portable, x):
+        return of_torch.add(op, x, y, *_read_rounding(op, **options))
+    return _apply(op, (x, y), **options)
+
+
+def _is_portable(op: str, portable: bool, x: torch.Tensor) -> bool:
+    """True where the core is not called: what is compiled for the CPU calls it."""
+    asked = read_flag(f"{op}: portable", portable) and not torch.compiler.is_compiling()
+    return asked or x.device.type != "cpu"
+
+
+def _read_rounding(
+    op: str, *, key: Any = REQUIRED, mode: Mode = "sr", overflow: Overflow = "ieee", offset: int = 0
+) -> tuple[Any, ...]:
+    _check_key(op, key)
+    return key, *read_rounding(op, mode, overflow, offset)
 
 
 @public
@@ -336,23 +356,9 @@ def cast(x: Any, dtype: Any, *, portable: bool = False, **options: Unpack[Traced
         TypeError, ValueError: as ``popsr.sr.cast``.
     """
     form = _read_dtype("cast", dtype)
-    asked = read_flag("cast: portable", portable) and not torch.compiler.is_compiling()
-    if isinstance(x, torch.Tensor) and (asked or x.device.type != "cpu"):
-        return _cast_portable(x, form, **options)
+    if isinstance(x, torch.Tensor) and _is_portable("cast", portable, x):
+        return of_torch.cast(x, form, *_read_rounding("cast", **options))
     return _apply("cast", (x,), None, form, **options)
-
-
-def _cast_portable(
-    x: torch.Tensor,
-    dtype: torch.dtype,
-    *,
-    key: Any = REQUIRED,
-    mode: Mode = "sr",
-    overflow: Overflow = "ieee",
-    offset: int = 0,
-) -> torch.Tensor:
-    _check_key("cast", key)
-    return of_torch.cast(x, dtype, key, *read_rounding("cast", mode, overflow, offset))
 
 
 @public

@@ -15,10 +15,13 @@ from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._sums import add_
-from popsr.sr._torch.base import Optimiser, check_range, in_float32, read_betas, widened
+from popsr.sr._torch.base import Optimiser, check_range, in_float32, read_betas, read_ways, widened
 from popsr.sr._torch.steps import Weight
 
 __all__ = ["SGD", "Adafactor", "Lion"]
+
+_AXES = {"row_var": -1, "col_var": -2}
+"""Axes of a matrix whose means are the second moments of a name."""
 
 
 @public
@@ -36,6 +39,8 @@ class SGD(Optimiser):
         nesterov: looks ahead.
         maximize: ascends.
         foreach: as in :class:`AdamW`.
+        differentiable: False alone, as there.
+        fused: without effect, as there.
         seed: of the rounding, as in :class:`AdamW`.
         moments: dtype of the momentum; a narrow one is rounded stochastically.
     Raises:
@@ -55,6 +60,8 @@ class SGD(Optimiser):
         nesterov: bool = False,
         maximize: bool = False,
         foreach: bool | None = True,
+        differentiable: bool = False,
+        fused: bool | None = None,
         seed: int | None = None,
         moments: torch.dtype = torch.float32,
     ) -> None:
@@ -66,6 +73,7 @@ class SGD(Optimiser):
                 f"SGD: nesterov does not fit, got momentum {momentum} and dampening {dampening}, "
                 "expected some momentum and no dampening"
             )
+        read_ways("SGD", differentiable, fused=fused)
         super().__init__(
             params,
             {
@@ -78,18 +86,28 @@ class SGD(Optimiser):
             moments,
         )
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _names(self, group: dict[str, Any], p: Any) -> tuple[str, ...]:
+        del p
+        return ("begun", "momentum") if group["momentum"] else ()
+
+    def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
+        return torch.tensor("momentum" in state) if name == "begun" else super()._first(name, p, state)
+
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         _, p, grad, state, offset = weight
         momentum, direction = group["momentum"], grad
         if group["weight_decay"]:
             direction = widened(grad) + group["weight_decay"] * widened(p)
         if momentum:
-            first, wide = "momentum" not in state, widened(direction)
-            kept = self._moment(state, "momentum", p)
-            kept = wide.clone() if first else momentum * kept + (1 - group["dampening"]) * wide
-            self._keep(weight, "momentum", kept, key)
+            wide = widened(direction)
+            if state["begun"]:
+                kept = momentum * widened(state["momentum"]) + (1 - group["dampening"]) * wide
+            else:
+                kept = wide.clone()
+            state["begun"].fill_(True)
+            self._keep(weight, "momentum", kept, step, key)
             direction = wide + momentum * kept if group["nesterov"] else kept
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, momentum = float(group["lr"]), float(group["momentum"])
@@ -126,6 +144,8 @@ class Lion(Optimiser):
         Chen et al., Symbolic Discovery of Optimization Algorithms, 2023, arXiv:2302.06675.
     """
 
+    _kept: ClassVar = ("exp_avg",)
+
     def __init__(
         self,
         params: Iterable[Any],
@@ -150,15 +170,15 @@ class Lion(Optimiser):
         }
         super().__init__(params, options, seed, moments)
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         _, p, grad, state, offset = weight
         beta1, beta2 = group["betas"]
-        wide, kept = widened(grad), self._moment(state, "exp_avg", p)
+        wide, kept = widened(grad), widened(state["exp_avg"])
         direction = (beta1 * kept + (1 - beta1) * wide).sign_()
         if group["weight_decay"]:
             direction = direction + group["weight_decay"] * widened(p)
-        self._keep(weight, "exp_avg", beta2 * kept + (1 - beta2) * wide, key)
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(state["step"]), offset=offset)
+        self._keep(weight, "exp_avg", beta2 * kept + (1 - beta2) * wide, step, key)
+        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
@@ -177,7 +197,7 @@ class Lion(Optimiser):
 class Adafactor(Optimiser):
     """``torch.optim.Adafactor`` for weights of any format on the CPU: second moments of rows and columns, in fp32.
 
-    DTensors in parts are gathered, one after the other: every rank of a mesh computes the whole step and keeps its part.
+    DTensors in parts are gathered, one after the other: every rank of a mesh computes the step and keeps its part.
 
     Args:
         params: as in torch.
@@ -187,6 +207,7 @@ class Adafactor(Optimiser):
             parameter.
         d: threshold of the clipping of updates.
         weight_decay: decoupled decay.
+        foreach: without effect: weights are stepped one after the other.
         maximize: ascends.
         seed: of the rounding, as in :class:`AdamW`.
     Raises:
@@ -207,6 +228,7 @@ class Adafactor(Optimiser):
         d: float = 1.0,
         weight_decay: float = 0.0,
         *,
+        foreach: bool | None = None,
         maximize: bool = False,
         seed: int | None = None,
     ) -> None:
@@ -221,12 +243,22 @@ class Adafactor(Optimiser):
         }
         for name, value in numbers.items():
             check_range("Adafactor", name, value)
+        read_ways("Adafactor", None, foreach=foreach)
         options = {"lr": lr, "beta2_decay": beta2_decay, "eps": eps, "d": d, "weight_decay": weight_decay}
         super().__init__(params, {**options, "maximize": maximize}, seed, torch.float32)
 
-    def _step_one(self, weight: Weight, group: dict[str, Any], key: Key) -> None:
+    def _names(self, group: dict[str, Any], p: Any) -> tuple[str, ...]:
+        del group
+        return ("variance",) if p.dim() < 2 else tuple(_AXES)
+
+    def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
+        del state
+        zeros = torch.zeros_like(widened(p), requires_grad=False)
+        return zeros if name == "variance" else zeros.sum(_AXES[name], keepdim=True)
+
+    def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         _, p, grad, state, offset = weight
-        wide, w, step = widened(grad), widened(p), state["step"]
+        wide, w = widened(grad), widened(p)
         lr, smallest = float(group["lr"]), group["eps"][0]
         smallest = torch.finfo(w.dtype).eps if smallest is None else smallest
         estimate = self._second_moment(wide, state, step ** group["beta2_decay"], smallest)
@@ -242,11 +274,9 @@ class Adafactor(Optimiser):
         """An estimate, which may be overwritten."""
         square = grad * grad
         if grad.dim() < 2:
-            state["variance"] = torch.lerp(state.get("variance", torch.zeros_like(square)), square, weight)
-            return state["variance"].clone()
-        for name, axis in (("row_var", -1), ("col_var", -2)):
-            mean = square.mean(axis, keepdim=True)
-            state[name] = torch.lerp(state.get(name, torch.zeros_like(mean)), mean, weight)
+            return state["variance"].lerp_(square, weight).clone()
+        for name, axis in _AXES.items():
+            state[name].lerp_(square.mean(axis, keepdim=True), weight)
         rows = state["row_var"]
         return (rows @ state["col_var"]).div_(rows.mean(-2, keepdim=True).clamp_(min=smallest))
 

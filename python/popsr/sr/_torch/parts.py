@@ -20,6 +20,7 @@ __all__ = [
     "as_replica",
     "check_alike",
     "gathered",
+    "is_cut",
     "is_elsewhere",
     "is_laid_out",
     "local",
@@ -56,6 +57,11 @@ class Part(NamedTuple):
 def is_laid_out(x: Any) -> bool:
     """True of a DTensor."""
     return hasattr(x, "placements")
+
+
+def is_cut(p: Any) -> bool:
+    """True of a DTensor of which ranks have parts."""
+    return is_laid_out(p) and not all(each.is_replicate() for each in p.placements)
 
 
 def is_elsewhere(p: Any) -> bool:

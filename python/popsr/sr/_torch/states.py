@@ -10,7 +10,7 @@ import torch
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 
-__all__ = ["Decay", "adopted"]
+__all__ = ["Decay", "adopted", "as_counter"]
 
 Decay = Literal["decoupled", "L2"]
 """Forms of weight decay: of the weights, or added to the gradient."""
@@ -53,6 +53,11 @@ def adopted(
     return {**state_dict, "param_groups": new + saved[len(new) :], "state": states}
 
 
+def as_counter(step: Any) -> torch.Tensor:
+    """A number of steps as ``step`` of a state, which compiled steps count without compiling again."""
+    return torch.tensor(int(step), dtype=torch.int64, device="cpu")
+
+
 def _group(name: str, own: dict[str, Any], saved: dict[str, Any], decay: Decay | None) -> dict[str, Any]:
     """The options that were saved, and those of this optimiser that were not."""
     if decay is not None and saved.get("weight_decay"):
@@ -73,7 +78,7 @@ def _state(
     found: dict[str, Any] = {}
     for key, value in state.items():
         if key == "step":
-            found[key] = int(value)
+            found[key] = as_counter(value)
         elif value is None:
             continue  # torch's SGD without momentum
         elif key not in names:

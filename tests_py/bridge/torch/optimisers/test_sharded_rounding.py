@@ -8,9 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import popsr.bridge.torch as bridge  # noqa: E402
 import popsr.sr.torch as rounding  # noqa: E402
-from popsr.errors import ArgumentTypeError, UnsupportedError  # noqa: E402
+from popsr.errors import ArgumentTypeError  # noqa: E402
 from tests_py.bridge.torch import gloo  # noqa: E402
 
 OPTIMISERS = ("AdamW", "SGD", "Lion")
@@ -68,14 +67,27 @@ def test_ranks_without_a_common_seed_are_refused(kind: str) -> None:
     assert all(text.startswith(expected) for text in found)
 
 
-@pytest.mark.parametrize("kind", [*OPTIMISERS, "Adam", "Adafactor"])
-def test_steps_are_not_read(kind: str) -> None:
-    """The refusal names the optimiser that is read."""
-    with pytest.raises(UnsupportedError, match=f"popsr.sr.torch.{kind} is not read .*, expected torch.optim"):
-        bridge.trace_step(
-            lambda model, optimizer, x: optimizer.step(),
-            torch.nn.Linear(4, 2).bfloat16(),
-            lambda model: getattr(rounding, kind)(model.parameters(), seed=3),
-            torch.ones(2, 4),
-            replicas=2,
-        )
+def compiled(kind: str, dim: int) -> bool:
+    """True if a compiled step of parts of a weight, cut along a dimension, has the bits of the eager one."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    mesh = init_device_mesh("cpu", (2,))
+    made = []
+    for is_compiled in (False, True):
+        weight = torch.linspace(-1, 1, 12).view(4, 3).bfloat16()
+        p = torch.nn.Parameter(distribute_tensor(weight, mesh, [Shard(dim)]))
+        optimizer = getattr(rounding, kind)([p], lr=1e-2, seed=3)
+        step = optimizer.step
+        if is_compiled:
+            step = torch.compile(step, backend="aot_eager", fullgraph=True)
+        for _ in range(3):
+            p.grad = distribute_tensor(weight * 3, mesh, [Shard(dim)])
+            step()
+        made.append([gloo.bits(p), *(gloo.bits(t) for t in optimizer.state[p].values())])
+    return made[0] == made[1]
+
+
+@pytest.mark.parametrize("dim", [0, 1])
+def test_compiled_steps_of_parts(dim: int) -> None:
+    assert gloo.run(2, compiled, "AdamW", dim) == [True, True]

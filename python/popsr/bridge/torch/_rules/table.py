@@ -14,12 +14,14 @@ from popsr.bridge.torch._dtypes import Scalar, common_dtype, dtype_of, is_float8
 
 __all__ = [
     "COLLECTIVES",
+    "OWN",
     "PYTHON_RULES",
     "RULES",
     "Gap",
     "Site",
     "axes_of",
     "collective",
+    "own_rule",
     "python_rule",
     "rule",
 ]
@@ -33,6 +35,9 @@ RULES: dict[str, Rule] = {}
 COLLECTIVES: dict[str, Rule] = {}
 """By the name of an overload without its namespace ``_c10d_functional``."""
 
+OWN: dict[str, Rule] = {}
+"""Of operators of popsr's own, by the name of an overload without their namespace ``popsr_sr``."""
+
 PYTHON_RULES: dict[str, Rule] = {}
 """By the name of a function of Python, such as ``"truediv"``, for numbers that are known only when the step runs."""
 
@@ -43,12 +48,14 @@ class Gap(Exception):
     Args:
         text: which case.
         everywhere: True if the results depend on anything else than the operands.
+        name: of the op for the user. Default: torch's.
+        exact: True if the results depend on the operands alone, so that a proof needs nothing more of the op.
     """
 
-    def __init__(self, text: str, *, everywhere: bool = False) -> None:
+    def __init__(self, text: str, *, everywhere: bool = False, name: str = "", exact: bool = False) -> None:
         """A gap with its text."""
         super().__init__(text)
-        self.everywhere = everywhere
+        self.everywhere, self.name, self.exact = everywhere, name, exact
 
 
 class Site:
@@ -176,4 +183,5 @@ def _registering(table: dict[str, Rule]) -> Callable[..., Callable[[_F], _F]]:
 
 rule = _registering(RULES)
 collective = _registering(COLLECTIVES)
+own_rule = _registering(OWN)
 python_rule = _registering(PYTHON_RULES)

@@ -68,11 +68,6 @@ def check_read(wrapper: Any) -> None:
         package = each.__module__.split(".")[0]
         if package in _PACKAGES:
             raise _unread(f"{package}.{each.__name__}", "DistributedDataParallel, or fully_shard (FSDP2)")
-        if each.__module__.startswith("popsr.sr."):
-            raise _unread(
-                f"popsr.sr.torch.{each.__name__}",
-                f"torch.optim's {each.__name__}, whose weights are not rounded",
-            )
         if each.__name__ in _UNREAD and package == "torch":
             raise _unread(each.__name__, _UNREAD[each.__name__])
 
