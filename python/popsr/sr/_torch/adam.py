@@ -26,6 +26,8 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 class AdamW(Optimiser):
     """``torch.optim.AdamW`` for weights of any format on the CPU, without a second copy of them in fp32.
 
+    DTensors in parts have the bits of one process, given the same gradients, for any mesh.
+
     Args:
         params: as in torch.
         lr: learning rate, a number or a tensor with one.

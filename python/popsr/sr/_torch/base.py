@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -15,7 +15,18 @@ from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
 from popsr.sr._cast import cast
 from popsr.sr._torch.graph import compiled_step, is_changed_in_graph, is_fake, numbered, traced_step
-from popsr.sr._torch.parts import as_parameter, check_alike, is_laid_out, local, numbers_of
+from popsr.sr._torch.parts import (
+    as_parameter,
+    as_replica,
+    check_alike,
+    gathered,
+    is_cut,
+    is_elsewhere,
+    is_laid_out,
+    local,
+    part_of,
+    whole,
+)
 from popsr.sr._torch.states import Decay, adopted, as_counter
 from popsr.sr._torch.steps import COUNTED, Row, Weight, mark_written, row_of
 
@@ -27,11 +38,13 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     """Groups, keys and state of an optimiser; a subclass computes updates.
 
     A parameter draws from ``Key(seed).fold_in(index).at(step)``, where the index counts the parameters of all groups.
+    Of a DTensor the part of this rank is stepped, and each element draws by its position in the whole parameter.
     """
 
     moments: torch.dtype
     _is_elementwise = True
-    """True if the update of an element needs no others, so that parts of a parameter can be stepped alone."""
+    """True if the update of an element needs no others, and so parts of a parameter are stepped alone; else they are
+    gathered."""
     _kept: ClassVar[tuple[str, ...]] = ()
     """Names of what a state has beside its step, whatever the options."""
     _of_torch: ClassVar[Mapping[str, str]] = {}
@@ -86,7 +99,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         return self._kept
 
     def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
-        """What the state has under a name before the first step.
+        """Values that the state has under a name before the first step.
 
         Args:
             name: the name.
@@ -107,11 +120,26 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         step = state.get("step")
         if not isinstance(step, torch.Tensor) or step.dtype is not torch.int64:
             state["step"] = as_counter(0 if step is None else step)
-        for name in self._names(group, p):
-            if name not in state:
-                first = self._first(name, local(p.detach()), state)
+        missing = [name for name in self._names(group, p) if name not in state]
+        is_gathered = self._is_gathered(p)
+        for name in missing:
+            like = torch.empty(p.shape, dtype=p.dtype) if is_gathered else local(p.detach())
+            first = self._first(name, like, state)
+            if is_gathered:
+                state[name] = self._part(p, first)
+            else:
                 state[name] = first if name in COUNTED else _as_laid_out(p, first)
         return state
+
+    def _is_gathered(self, p: Any) -> bool:
+        """True if a step needs all of a parameter, of which this rank has a part."""
+        return not self._is_elementwise and is_cut(p)
+
+    def _part(self, p: Any, x: Any) -> Any:
+        """A tensor of the state of a whole parameter, as the parameter is laid out; of another shape, for all ranks."""
+        if x.shape != p.shape:
+            return as_replica(x, p)
+        return as_parameter(part_of(type(self).__name__, p).of(x), p)
 
     # While torch.compile traces a step
 
@@ -158,20 +186,24 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     def _step_groups(self) -> None:
         self._seen_groups, index = self.param_groups, 0
         for group in self._seen_groups:
-            weights, params = [], group["params"]
+            weights, cut, params = [], [], group["params"]
             count = 1 + len(self._names(group, params[0])) if params else 0
             for k, p in enumerate(params, index):
                 grad = p.grad
-                if grad is not None:
+                if grad is not None and not is_elsewhere(p):
                     state = self.state[p]
                     if len(state) != count or type(state.get("step")) is not torch.Tensor:
                         state = self._init_state(p, group)
-                    weights.append(self._weight(k, p, grad, state))
+                    if self._is_gathered(p) and not is_fake(local(p)):
+                        cut.append((k, p))
+                    else:
+                        weights.append(self._weight(k, p, grad, state))
             index += len(params)
             if weights and is_fake(weights[0].p):
                 traced_step(self, weights, group)
             else:
                 self._step_group(weights, group)
+            self._step_generally(self._gathered(cut), group)
             self._keep_shards(params)
 
     def _step_group(self, weights: list[Weight], group: dict[str, Any]) -> None:
@@ -189,7 +221,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         if not is_laid_out(p):
             return Weight(number, p, grad, state)
         name, offset = type(self).__name__, self._offset(p)
-        check_alike(name, "a gradient", grad, p, "redistribute it before the step")
+        self._check_gradient(p)
         for key, value in state.items() if self._is_elementwise else ():
             if key not in COUNTED:
                 check_alike(name, f"{key} of a state", value, p, "redistribute it, or load it with DTensors")
@@ -200,17 +232,17 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         """Numbers of the elements of a parameter, of a DTensor those of the part that this rank has.
 
         Raises:
-            ArgumentTypeError: the update needs all of a parameter, or torch does not say what lies where.
+            ArgumentTypeError: the update needs all of a parameter in a graph, or torch does not say what lies where.
         """
         if not is_laid_out(p):
             return 0
         name = type(self).__name__
-        if not self._is_elementwise and not all(each.is_replicate() for each in p.placements):
+        if self._is_gathered(p):
             raise ArgumentTypeError(
-                f"{name}: a parameter is a DTensor in parts, got {shown(str(p.placements))}, expected whole "
-                "parameters: an update needs all of their rows and columns"
+                f"{name}: a parameter is in parts in a step that is compiled or proved, got "
+                f"{shown(str(p.placements))}, expected whole parameters: an update needs all of their rows and columns"
             )
-        return numbers_of(name, p)
+        return part_of(name, p).offset
 
     def _keep_shards(self, params: Iterable[Any]) -> None:
         """Store what a step made anew of the state of parts as DTensors, which checkpoints can lay out anew."""
@@ -220,13 +252,40 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                 if value is not local(state[key]):
                     state[key] = _as_laid_out(p, value)
 
-    def _step_generally(self, weights: list[Weight], group: dict[str, Any]) -> None:
+    def _check_gradient(self, p: Any) -> None:
+        remedy = "lay it out so before the step, as p.grad.redistribute(placements=p.placements) does"
+        check_alike(type(self).__name__, "a gradient", p.grad, p, remedy)
+
+    def _gathered(self, params: Iterable[tuple[int, Any]]) -> Iterator[Weight]:
+        """Whole parameters, one after the other, of each of which this rank's part is kept once it is stepped.
+
+        All ranks of its mesh compute the whole step, in the same way.
+
+        Raises:
+            ArgumentTypeError: the gradient is laid out otherwise, or torch cannot gather the parameter.
+        """
+        for number, p in params:
+            part = part_of(type(self).__name__, p)
+            self._check_gradient(p)
+            state = {key: whole(x) for key, x in self.state[p].items()}
+            w = gathered(type(self).__name__, p, part)
+            yield Weight(number, w, whole(p.grad), state)
+            kept = local(p.detach())
+            if w.data_ptr() != kept.data_ptr():
+                kept.copy_(part.of(w))
+            for key, x in state.items():
+                if key not in COUNTED:
+                    self.state[p][key] = self._part(p, x)
+            del w, state  # before the next ones come
+
+    def _step_generally(self, weights: Iterable[Weight], group: dict[str, Any]) -> None:
         """With torch's arithmetic, and one call per weight."""
         for weight in weights:
             step = int(weight.state["step"].add_(1))
             if group["maximize"]:
                 weight = weight._replace(grad=-widened(weight.grad))
             self._step_one(weight, step, group, Key(group["seed"]).fold_in(weight.number))
+            del weight  # which may be gathered
 
     def _step_one(self, weight: Weight, step: int, group: dict[str, Any], key: Key) -> None:
         raise NotImplementedError

@@ -27,6 +27,7 @@ class Muon(Optimiser):
 
     ``w <- SR(w - lr * (f * O + weight_decay * w))``, where O is the orthogonalised momentum, in fp32; torch's own makes
     the products of its iteration in bf16. Other parameters, as biases and embeddings, are for :class:`AdamW`.
+    DTensors in parts are gathered, one after the other: every rank of a mesh computes the step and keeps its part.
 
     Args:
         params: matrices, as in torch.

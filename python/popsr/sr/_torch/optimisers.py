@@ -197,6 +197,8 @@ class Lion(Optimiser):
 class Adafactor(Optimiser):
     """``torch.optim.Adafactor`` for weights of any format on the CPU: second moments of rows and columns, in fp32.
 
+    DTensors in parts are gathered, one after the other: every rank of a mesh computes the step and keeps its part.
+
     Args:
         params: as in torch.
         lr: upper limit of the relative step.
