@@ -9,7 +9,7 @@ __all__ = ["Runs", "runs_of"]
 
 
 class Runs:
-    """What the arguments ``offset`` take inside of popsr where one number does not do.
+    """Value of arguments ``offset`` inside of popsr where one number does not do.
 
     Attributes:
         table: for each run its end, counted in elements of the part in C order, and what is added to such a count for

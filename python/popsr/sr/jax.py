@@ -242,7 +242,7 @@ def _part(x: np.ndarray[Any, Any], index: tuple[int, ...], mapped: tuple[int, ..
 
 @functools.partial(jax.custom_jvp, nondiff_argnums=(0,))
 def _rounded(call: _Call, key: Key, offset: tuple[Any, ...], *arrays: Any) -> Any:
-    """The result; an offset that is no number of the call is an array."""
+    """The result; an offset is an array unless it is a number of the call."""
     if call.portable:
         return _run_portable(call, key, offset, arrays)
     if not any(isinstance(x, jax.core.Tracer) for x in (*key._leaves, *arrays)):

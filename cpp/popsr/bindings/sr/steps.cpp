@@ -16,8 +16,8 @@ namespace {
 using kernels::Domain;
 using kernels::SrWeight;
 
-/// Number of the parameter, of its step, is it the first, elements; address and format of w, g, m and v; number
-/// of the first element, address and number of runs.
+/// Number of the parameter, of its step, is it the first, elements; address and format of w, g, m and v;
+/// number of the first element, address and number of runs.
 using Row = std::array<std::uint64_t, 15>;
 
 std::byte* address(std::uint64_t word) { return reinterpret_cast<std::byte*>(word); }
