@@ -99,7 +99,7 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         return self._kept
 
     def _first(self, name: str, p: Any, state: dict[str, Any]) -> Any:
-        """Values that the state has under a name before the first step.
+        """The entry of a state under a name before the first step.
 
         Args:
             name: the name.
