@@ -201,3 +201,22 @@ def test_states_of_others_are_refused_and_change_nothing(what: str) -> None:
     with pytest.raises(errors.AttributeValueError, match=text):
         job.optimiser.load_state_dict(theirs.state_dict())
     assert_same(job, twin)
+
+
+@pytest.mark.parametrize("what", OPTIMISERS)
+def test_states_whose_steps_are_integers_go_on(what: str) -> None:
+    """As they were saved before steps were tensors; SGD's state did not say then if its momentum had begun."""
+    one, other = Job(what), Job(what)
+    for number in range(2):
+        one.step(number)
+    for p, q in zip(one.params, other.params, strict=True):
+        q.data.copy_(p.detach())
+    saved = one.optimiser.state_dict()
+    old = {
+        k: {name: int(x) if name == "step" else x for name, x in state.items() if name != "begun"}
+        for k, state in saved["state"].items()
+    }
+    other.optimiser.load_state_dict({**saved, "state": old})
+    for job in (one, other):
+        job.step(2)
+    assert_same(one, other)

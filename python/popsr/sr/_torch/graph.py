@@ -88,17 +88,11 @@ def compiled_step(optimiser: Any) -> None:
     """
     if optimiser._is_changed_while_compiling():
         torch._dynamo.graph_break()
-    begun = []
+    begun = []  # first of all groups: the compiler reads all states as it meets one
     for number, group in enumerate(optimiser._seen_groups):
         places = [k for k, p in enumerate(group["params"]) if p.grad is not None]
         begun.append((number, group, places, *optimiser._begin_while_compiling(number, places)))
-    for (
-        number,
-        group,
-        places,
-        names,
-        has_rate,
-    ) in begun:  # the compiler reads all states as it meets the first
+    for number, group, places, names, has_rate in begun:
         params, states = [group["params"][k] for k in places], []
         for p, own in zip(params, names, strict=True):
             state = optimiser.state[p]
