@@ -203,7 +203,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
                 traced_step(self, weights, group)
             else:
                 self._step_group(weights, group)
-            self._step_generally(self._gathered(cut), group)
+            if cut:
+                self._step_generally(self._gathered(cut), group)
             self._keep_shards(params)
 
     def _step_group(self, weights: list[Weight], group: dict[str, Any]) -> None:
