@@ -27,7 +27,7 @@ KEY = sr.Key(42).fold_in("w").at(3)
 CHUNK = 1 << 20
 TIMED = 1_000_000
 Call = Callable[..., Any]
-"""From arrays of a framework, weights and updates, and the number of their first element to rounded weights."""
+"""Calls take arrays of a framework, weights and updates, and the number of their first element; they return weights."""
 
 
 def of_torch() -> tuple[str, Call, Call, Callable[[str, str], dict[str, Call]]]:

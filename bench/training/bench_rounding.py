@@ -119,7 +119,7 @@ class Outcome:
     step: float
     optimiser: float
     bytes: float
-    """Of weights and states, for each weight."""
+    """Memory of weights and states, for each weight."""
     losses: list[float]
 
 

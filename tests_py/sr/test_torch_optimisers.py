@@ -45,7 +45,7 @@ ALL: dict[str, Any] = {
 
 
 _COUNTED = (torch.int64, torch.bool)
-"""Of a number of steps, and of a momentum that has begun."""
+"""Dtypes of a number of steps, and of a momentum that has begun."""
 
 
 def parameters(dtype: Any, sizes: Any = ((8, 4), (4,))) -> Any:

@@ -220,3 +220,17 @@ def test_states_whose_steps_are_integers_go_on(what: str) -> None:
     for job in (one, other):
         job.step(2)
     assert_same(one, other)
+
+
+@pytest.mark.parametrize("what", OPTIMISERS)
+def test_counters_that_a_program_cast_go_on(what: str) -> None:
+    """The core writes 64 bits: a loop over all tensors of the state makes floats of 32 of them."""
+    one, other = Job(what), Job(what)
+    for job in (one, other):
+        job.step(0)
+    for p in other.params:
+        state = other.optimiser.state[p]
+        state["step"] = state["step"].float()
+    for job in (one, other):
+        job.step(1)
+    assert_same(one, other)

@@ -173,7 +173,7 @@ def _eager_key(chain: Any, leaves: Sequence[np.ndarray[Any, Any]]) -> EagerKey:
 
 
 def _shortened(key: Key) -> Key:
-    """The same key, whose links before the first one that is traced are made."""
+    """A key whose links before the first one that is traced are made, for the key that is given."""
     links, leaves = list(key._chain), list(key._leaves)
     known: list[Any] = []
     while links and not (links[0][1] != "text" and isinstance(leaves[0], jax.core.Tracer)):

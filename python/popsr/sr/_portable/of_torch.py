@@ -16,7 +16,7 @@ from popsr.sr._portable.cast import cast_bits, is_narrower, widened
 from popsr.sr._portable.noise import INTEGER, STEP, derive, fold_text
 from popsr.sr._types import Mode, Overflow
 
-__all__ = ["add", "cast", "derived", "require_one_key"]
+__all__ = ["add", "cast", "derived", "in_front", "require_one_key"]
 
 # Integers of a size in bytes that every device has.
 _INTEGERS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -211,11 +211,12 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
     def vmap(_info: Any, in_dims: Any, op: str, x: Any, y: Any, dtype: Any, *rest: Any) -> Any:
         """The mapped axis is the first one of the array that is rounded."""
         require_one_key(op, in_dims[4])
-        moved = [_in_front(each, dim) for each, dim in zip((x, y), in_dims[1:3], strict=True)]
+        moved = [in_front(each, dim) for each, dim in zip((x, y), in_dims[1:3], strict=True)]
         return _rounded(op, *moved, dtype, *rest), 0
 
 
-def _in_front(x: Any, dim: int | None) -> Any:
+def in_front(x: Any, dim: int | None) -> Any:
+    """A tensor whose axis of ``vmap`` is the first, of extent 1 where it is not mapped; others as they are."""
     if not isinstance(x, torch.Tensor):
         return x
     return x.unsqueeze(0) if dim is None else x.movedim(dim, 0)

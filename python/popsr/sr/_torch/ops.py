@@ -169,14 +169,8 @@ def _map(
 ) -> Any:
     """The mapped axis is the first one of the array that is rounded."""
     of_torch.require_one_key(op, in_dims[5])
-    moved = [_in_front(each, dim) for each, dim in zip((x, y, z), in_dims[1:4], strict=True)]
+    moved = [of_torch.in_front(each, dim) for each, dim in zip((x, y, z), in_dims[1:4], strict=True)]
     return _apply_op(op, *moved, alpha, key, dtype, [axis + 1 for axis in axes], *rest), 0
-
-
-def _in_front(x: Any, dim: int | None) -> Any:
-    if x is None:
-        return None
-    return x.unsqueeze(0) if dim is None else x.movedim(dim, 0)
 
 
 _apply_op.register_vmap(_map)

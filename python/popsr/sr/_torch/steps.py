@@ -25,7 +25,7 @@ Row = tuple[int, ...]
 address and number of runs."""
 
 COUNTED = ("step", "begun")
-"""Of a state, what a step counts whatever the weight is: a number, and if SGD's momentum has taken a gradient."""
+"""Entries of a state that a step counts whatever the weight is: its number, and if SGD's momentum has begun."""
 
 
 class Weight(NamedTuple):
@@ -66,9 +66,8 @@ def row_of(weight: Weight, moments: Sequence[Any]) -> Row | None:
 def mark_written(weights: Sequence[Weight], rows: Sequence[Row], moments: Iterable[Any]) -> None:
     """Count the step, and let autograd see that tensors which it saved have changed."""
     for weight, (_, step, is_first, *_) in zip(weights, rows, strict=True):
-        _counter(
-            weight.state["step"].data_ptr()
-        ).value = step  # add_ takes a tenth of the step of a small weight
+        # add_ takes a tenth of the step of a small weight.
+        _counter(weight.state["step"].data_ptr()).value = step
         if is_first:
             weight.state["begun"].fill_(True)
     if weights:

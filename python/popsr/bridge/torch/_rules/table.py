@@ -36,7 +36,7 @@ COLLECTIVES: dict[str, Rule] = {}
 """By the name of an overload without its namespace ``_c10d_functional``."""
 
 OWN: dict[str, Rule] = {}
-"""Of operators of popsr's own, by the name of an overload without their namespace ``popsr_sr``."""
+"""Rules of operators of popsr's own, by the name of an overload without their namespace ``popsr_sr``."""
 
 PYTHON_RULES: dict[str, Rule] = {}
 """By the name of a function of Python, such as ``"truediv"``, for numbers that are known only when the step runs."""
