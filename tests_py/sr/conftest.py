@@ -1,8 +1,5 @@
-"""JAX plays eight devices on this machine, as in the tests of steps of JAX; it reads that with its first array."""
+"""JAX plays eight devices on this machine, as in the tests of steps of JAX."""
 
-import os
+from tests_py.support.host_devices import ask_for_host_devices
 
-FLAG = "--xla_force_host_platform_device_count"
-
-if FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
+ask_for_host_devices()

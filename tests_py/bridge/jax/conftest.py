@@ -1,16 +1,13 @@
 """JAX plays eight devices on this machine; it reads that when it makes its first array."""
 
 import importlib.util
-import os
 
 import pytest
 
 from tests_py.bridge.jax.older import add_newer_names
+from tests_py.support.host_devices import ask_for_host_devices
 
-FLAG = "--xla_force_host_platform_device_count"
-
-if FLAG not in os.environ.get("XLA_FLAGS", ""):
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} {FLAG}=8".strip()
+ask_for_host_devices()
 
 if importlib.util.find_spec("jax") is not None:
     import jax

@@ -4,7 +4,7 @@
 that are equal and not proved.
 """
 
-from tests_py.bridge.jax.conftest import FLAG  # noqa: F401  # sets the number of devices before JAX starts
+from tests_py.bridge.jax import conftest  # noqa: F401  # sets the number of devices before JAX starts
 from tests_py.bridge.jax.sweep.judge import main
 
 if __name__ == "__main__":
