@@ -374,3 +374,27 @@ def proved(right: bool) -> Any:
     labels = [0, 0, 1, 1] if right else [0, 0, 0, 0]
     proof = SimpleNamespace(states=[SimpleNamespace(path="scale", proved=Partition.from_labels(labels))])
     return [each for each in declared(proof)[0] if each == "scale"]
+
+
+def before_the_first_step(groups: dict[str, str], steps: int = 1) -> Any:
+    """States of the optimiser come with its first step, so that a pattern may name them before."""
+    model, optimizer = made()
+    with guard(model, optimizer, every=1, groups=groups, timeout=120) as g:
+        assert steps, "what no state can be named like is refused at once"
+        train(model, optimizer, steps, lambda _: None)
+    return sorted(g.check().compared)
+
+
+def by_declared_groups(groups: dict[str, str]) -> Any:
+    from popsr.bridge.audit import DeclaredGroups
+
+    return declared(DeclaredGroups(groups))
+
+
+def proved_of_another() -> Any:
+    from types import SimpleNamespace
+
+    from popsr.replicas import Partition
+
+    state = SimpleNamespace(path="encoder.scale", proved=Partition.from_labels([0] * 4))
+    return declared(SimpleNamespace(states=[state]))

@@ -80,6 +80,9 @@ def test_jobs_without_a_fault_agree() -> None:
     assert on_all("declared", {"scale": {"stride": 1, "size": 2}})[1].keys() == left_out.keys()
     assert on_all("declared", {"scale": "none"})[1]["scale"] == "as declared"
     assert on_all("values_change", True) is True
+    compared = on_all("before_the_first_step", {"*.exp_avg": "none", "outer.bias.grad": "none"})
+    assert "optimizer.outer.weight.exp_avg_sq" in compared
+    assert "optimizer.outer.weight.exp_avg" not in compared
 
 
 def test_placements_say_which_ranks_agree() -> None:
@@ -138,6 +141,23 @@ REFUSED = [
     ("no_batch", (), "RankError", "no batch since the last check, got none on rank 0"),
     ("declared", ({"scale": "dp"},), "AttributeValueError", "not a group, got 'dp'"),
     ("declared", ({"scale": "{0,1}"},), "ReplicaError", "sets do not cover the ranks once"),
+    (
+        "declared",
+        ({"sclae": "none", "*": "all"},),
+        "UnknownNameError",
+        "groups of nothing, got 'sclae', expected 'scale'",
+    ),
+    ("declared", ({"outer.*": "none", "optimizer.*": "none"},), "UnknownNameError", "got 'optimizer.*'"),
+    ("before_the_first_step", ({"*.exp_avg_sqr": "none"},), "UnknownNameError", "got '*.exp_avg_sqr'"),
+    ("before_the_first_step", ({"*.wieght": "none"},), "UnknownNameError", "got '*.wieght'"),
+    ("before_the_first_step", ({"outer.*.wieght": "none"}, 0), "UnknownNameError", "got 'outer.*.wieght'"),
+    (
+        "by_declared_groups",
+        ({"sclae": "none", "*": "all"},),
+        "UnknownNameError",
+        "got 'sclae', expected 'scale'",
+    ),
+    ("proved_of_another", (), "UnknownNameError", "groups is a proof of another model"),
     ("declared", (3,), "ArgumentTypeError", "groups is neither a mapping nor a word"),
     ("options", ({"every": 0},), "AttributeValueError", "guard: every: got 0"),
     ("options", ({"timeout": 0},), "AttributeValueError", "expected seconds above 0"),

@@ -124,6 +124,16 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     )
 
 
+def test_a_pattern_of_no_name_is_said(tmp_path: Path) -> None:
+    """The rank's own head would pass under ``*`` if its name were misspelt without a word."""
+    path = save(tmp_path, [{"head": np.ones(2), "w": np.ones(2)}, {"head": np.zeros(2), "w": np.ones(2)}])
+    assert audit(path, {"head": "none", "w": "all"}).ok
+    report = audit(path, {"haed": "all", "w*": "all", "*": "none"})
+    assert not report.drifts
+    assert not report.ok
+    assert report.notes == ("groups has 'haed', which no name is like, expected 'head'",)
+
+
 def test_other_shapes_differ(tmp_path: Path) -> None:
     first = audit(save(tmp_path, [{"w": np.zeros(4)}, {"w": np.zeros((2, 2))}])).first
     assert first is not None

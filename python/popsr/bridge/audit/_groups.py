@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import fnmatch
 import functools
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from popsr._core import MAX_REPLICAS
 from popsr._support.host.arguments import is_a, read_int
 from popsr._support.host.files import shown_path
+from popsr._support.host.patterns import Patterns
 from popsr._support.host.rank_groups import RankGroups, groups_of, require_group
 from popsr._support.host.regular_files import read_regular
 from popsr._support.text.entry_points import public
+from popsr._support.text.nearest import nearest
 from popsr._support.text.one_line import one_line
 from popsr._support.text.shown import shown
 from popsr.analysis import PartitionAnalysis
@@ -35,16 +36,21 @@ class DeclaredGroups:
 
     A group is ``"all"``, ``"none"``, sets as ``"{0,1}{2,3}"``, a mapping with ``stride`` and ``size`` as of
     ``Ir.replica_grouping``, or of files whose names have axes the axes along which ranks are equal: ``"dp"``,
-    ``"dp,tp"``. A name that matches nothing is not compared, and a note says so.
+    ``"dp,tp"``. A name that matches nothing is not compared, and a note says so; another says which pattern is of no
+    name.
 
     Args:
         groups: the mapping; a path of a JSON or YAML file with one; ``"all"`` and the like for all names; a
             ``PartitionAnalysis`` or a ``Proof``, whose proved groups count.
+
+    Attributes:
+        patterns: of the mapping, in order; empty of a proof.
     """
 
     def __init__(self, groups: Any = "all") -> None:
         """Checks the groups, as far as that is possible without the number of ranks."""
         self._find: Callable[..., RankGroups | None]
+        self._table = Patterns[str](())
         if isinstance(groups, Proof):
             proved = {each.path: each.proved for each in groups.states}
             self._find = lambda name, ranks, _=None: _proved(proved, name, ranks)
@@ -53,10 +59,15 @@ class DeclaredGroups:
             self._find = lambda name, ranks, _=None: _proved(known, name, ranks)
         else:
             table = _table(groups)
+            self._table = Patterns((each, each) for each in table)
             made = functools.cache(lambda pattern, ranks, mesh: _groups(table[pattern], ranks, mesh))
-            self._find = lambda name, ranks, mesh=None: next(
-                (made(each, ranks, mesh) for each in table if fnmatch.fnmatchcase(name, each)), None
-            )
+
+            def find(name: str, ranks: int, mesh: Mesh | None = None) -> RankGroups | None:
+                pattern = self._table.of(name)
+                return None if pattern is None else made(pattern, ranks, mesh)
+
+            self._find = find
+        self.patterns = tuple(self._table.unused(()))
 
     def partition(self, name: str, ranks: int) -> Partition | None:
         """Ranks that should hold a parameter equal; None if nothing is said of it.
@@ -66,6 +77,14 @@ class DeclaredGroups:
         """
         found = self._find(name, read_int("DeclaredGroups.partition: ranks", ranks, 1, MAX_REPLICAS))
         return None if found is None else found.partition()
+
+    def notes(self, names: Collection[str]) -> Iterator[str]:
+        """Findings about patterns that are of none of these names, which say nothing where one is misspelt."""
+        for pattern in self._table.unused(names):
+            near = nearest(pattern, names)
+            yield f"groups has {shown(pattern)}, which no name is like" + (
+                f", expected {near}" if near else ""
+            )
 
 
 def _axes(group: Any) -> frozenset[str] | None:

@@ -147,6 +147,7 @@ def _compare(
                 drifts.append(found)
     if not is_compared:
         notes[f"nothing was compared, {NO_PAIR}"] = None
+    notes |= dict.fromkeys(declared.notes(names))
     return AuditReport(tuple(sorted(table)), ranks, len(names), 0, tuple(drifts), tuple(notes))
 
 

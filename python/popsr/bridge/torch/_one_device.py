@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from popsr._support.host.arguments import read_mapping, read_text
+from popsr._support.host.patterns import Patterns
 from popsr._support.text.shown import shown
 from popsr.bridge._step.arguments import Array, Cut, Start, Whole
 from popsr.bridge.torch._ranks.job import is_running
 from popsr.bridge.torch._states.leaves import Leaf
-from popsr.bridge.torch._user.patterns import Patterns
 from popsr.bridge.torch._wrappers.recipes import is_wrapped
 from popsr.errors import ArgumentTypeError, UnsupportedError
 

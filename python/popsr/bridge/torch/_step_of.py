@@ -11,6 +11,7 @@ import numpy as np
 from popsr import dtypes, ops
 from popsr._program.tensor import Tensor, Variable, constant
 from popsr._support.host.arguments import read_items, read_mapping, read_text
+from popsr._support.host.patterns import Patterns
 from popsr._support.text.shown import shown
 from popsr.bridge._step.arguments import Step
 from popsr.bridge._step.builder import StepBuilder
@@ -22,7 +23,6 @@ from popsr.bridge.torch._ranks.job import (
     is_running,
 )
 from popsr.bridge.torch._tracing.generators import Drawn
-from popsr.bridge.torch._user.patterns import Patterns
 from popsr.errors import ReplicaError
 from popsr.replicas import ReplicaGrouping
 

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-import fnmatch
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from popsr._support.host.arguments import is_a
+from popsr._support.host.patterns import Patterns
 from popsr._support.host.rank_groups import groups_of, require_group
 from popsr._support.text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError, RankError, ReplicaError, UnsupportedError
+from popsr.errors import (
+    ArgumentTypeError,
+    AttributeValueError,
+    RankError,
+    ReplicaError,
+    UnknownNameError,
+    UnsupportedError,
+)
 from popsr.guard.torch._hash import WHERE
 from popsr.guard.torch._items import Item
 from popsr.guard.torch._ranks import Ranks
@@ -51,30 +58,47 @@ class Grouping:
         self._known: dict[Any, Share] = {}
         self._partition: Any = None
         self._proved: dict[str, Any] | None = None
-        self._table: dict[str, Any] = {}
+        self._named = self._table = Patterns[Any](())
         if groups is None:
             return
         if hasattr(groups, "states"):
             self._proved = {each.path: each.proved for each in groups.states}
         elif hasattr(groups, "partition") and not is_a(groups, str):
             self._partition = groups.partition
+            self._named = Patterns((each, None) for each in getattr(groups, "patterns", ()))
         else:
-            self._table = self._read(groups)
+            self._named = self._table = Patterns(self._read(groups))
 
-    def _read(self, groups: Any) -> dict[str, Any]:
+    def require_used(self, names: Collection[str], later: str | None) -> None:
+        """Refuse patterns, and proofs, that are of none of these names.
+
+        Args:
+            names: of all values that may be compared.
+            later: what names begin with that are not there yet.
+        Raises:
+            UnknownNameError: there is one.
+        """
+        self._named.require_used(names, f"{WHERE}: groups", later=later)
+        if self._proved and not any(name in self._proved for name in names):
+            raise UnknownNameError(
+                f"{WHERE}: groups is a proof of another model, got states as {shown(next(iter(self._proved)))}, "
+                f"expected names of this one as {shown(next(iter(names), ''))}"
+            )
+
+    def _read(self, groups: Any) -> list[tuple[str, Any]]:
         if is_a(groups, str):
             groups = {"*": groups}
         if not isinstance(groups, Mapping):
             raise ArgumentTypeError(
                 f"{WHERE}: groups is neither a mapping nor a word, a proof or declared groups, got {shown(groups)}"
             )
-        table = {}
+        table = []
         for pattern, group in groups.items():
             if not is_a(pattern, str):
                 raise ArgumentTypeError(
                     f"{WHERE}: groups has no pattern, got {shown(pattern)}, expected a str"
                 )
-            table[pattern] = self._read_group(group, pattern)
+            table.append((pattern, self._read_group(group, pattern)))
         return table
 
     def _read_group(self, group: Any, pattern: str) -> Any:
@@ -140,8 +164,8 @@ class Grouping:
                 )
             labels = tuple(partition.labels)
             return self._keep(labels, lambda: self._of_labels(labels))
-        pattern = next((each for each in self._table if fnmatch.fnmatchcase(name, each)), None)
-        return None if pattern is None else self.of_group(self._table[pattern])
+        group = self._table.of(name)
+        return None if group is None else self.of_group(group)
 
     def _of_labels(self, labels: tuple[int, ...]) -> Share:
         mine = labels[self._ranks.rank]

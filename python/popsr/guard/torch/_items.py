@@ -14,6 +14,7 @@ from popsr.errors import UnsupportedError
 from popsr.guard.torch._hash import WHERE, require_bytes
 
 __all__ = [
+    "OPTIMIZER",
     "Item",
     "gradient_items",
     "is_inner_step",
@@ -24,6 +25,9 @@ __all__ = [
     "plain_optimizer",
     "require_plain",
 ]
+
+OPTIMIZER = "optimizer"
+"""Start of the names of states and settings of optimisers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +79,7 @@ def job_items(model: Any, optimizers: tuple[Any, ...], *, gradients: bool, rng: 
     if gradients:
         yield from (each for each in gradient_items(model) if not each.missing)
     for i, optimizer in enumerate(optimizers):
-        yield from _optimizer_items(f"optimizer{i or ''}", optimizer, names)
+        yield from _optimizer_items(f"{OPTIMIZER}{i or ''}", optimizer, names)
     if rng:
         yield _item("rng.cpu", torch.get_rng_state())
         if torch.cuda.is_available() and torch.cuda.is_initialized():

@@ -20,7 +20,7 @@ from popsr.guard._finding import Finding, Replayed
 from popsr.guard.torch._check import Batch, Checker, Table
 from popsr.guard.torch._groups import Grouping
 from popsr.guard.torch._hash import WHERE, device_hash, require_bytes
-from popsr.guard.torch._items import Item, gradient_items, is_inner_step, job_items, model_items
+from popsr.guard.torch._items import OPTIMIZER, Item, gradient_items, is_inner_step, job_items, model_items
 from popsr.guard.torch._kept import Generators, Kept, Settings, copied
 from popsr.guard.torch._ranks import Ranks
 
@@ -55,8 +55,13 @@ class Job:
 
     def table(self) -> Table:
         """All values of a check."""
-        items = job_items(self.model, self.optimizers, gradients=self.gradients, rng=self.rng)
-        return Table(list(items), self.grouping)
+        items = list(job_items(self.model, self.optimizers, gradients=self.gradients, rng=self.rng))
+        # Gradients and states of an optimiser may come later; a pattern may name them before.
+        names = [each.name for each in items]
+        names += [f"{name}.grad" for name, _ in self.model.named_parameters()]
+        states_come = any(not each.state for each in self.optimizers)
+        self.grouping.require_used(names, OPTIMIZER if states_come else None)
+        return Table(items, self.grouping)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""Values that a user declares for patterns of paths, as of ``fnmatch``."""
+"""Values that a user declares for patterns of names, as of ``fnmatch``."""
 
 from __future__ import annotations
 
 import fnmatch
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 from typing import Generic, TypeVar
 
 from popsr._support.text.nearest import nearest
@@ -34,18 +35,24 @@ class Patterns(Generic[_T]):
                     return value
         return None
 
-    def require_used(self, paths: Iterable[str], what: str) -> None:
+    def unused(self, paths: Iterable[str]) -> Iterator[str]:
+        """Patterns that fit none of these paths, in order."""
+        paths = list(dict.fromkeys(paths))
+        return (pattern for pattern, _ in self._pairs if not any(_fits(pattern, path) for path in paths))
+
+    def require_used(self, paths: Iterable[str], what: str, *, later: str | None = None) -> None:
         """Refuse patterns that fit nothing: a name that is misspelt would say nothing, without a word.
 
         Args:
             paths: all that there is.
             what: the call and the argument, for the message.
+            later: what paths begin with that are not there yet, which a pattern may be of.
         Raises:
             UnknownNameError: a pattern fits none of the paths.
         """
         paths = list(dict.fromkeys(paths))
-        for pattern, _ in self._pairs:
-            if not any(_fits(pattern, path) for path in paths):
+        for pattern in self.unused(paths):
+            if later is None or not _may_begin(pattern, later):
                 raise UnknownNameError(
                     f"{what} of nothing, got {shown(pattern)}, expected "
                     f"{nearest(pattern, paths) or 'one of ' + shown(paths)}"
@@ -54,3 +61,9 @@ class Patterns(Generic[_T]):
 
 def _fits(pattern: str, path: str) -> bool:
     return path == pattern or fnmatch.fnmatchcase(path, pattern)
+
+
+def _may_begin(pattern: str, start: str) -> bool:
+    """Whether a pattern may fit a path that begins with that."""
+    fixed = re.split(r"[*?[]", pattern, maxsplit=1)[0]
+    return fixed.startswith(start) or (fixed != pattern and start.startswith(fixed))
