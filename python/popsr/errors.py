@@ -28,6 +28,7 @@ __all__ = [
     "GraphError",
     "InternalError",
     "InterpreterError",
+    "KeyReuseWarning",
     "MissingPackageError",
     "NoMoreItemsError",
     "OutOfMemoryError",
@@ -197,12 +198,8 @@ class MissingPackageError(Error, ImportError):
     """A call needs an optional package that is not installed."""
 
 
-class ReplicaWarning(UserWarning):
-    """Replicas that are declared equal need not stay so; see the lints of ``PartitionAnalysis.warnings``.
-
-    It is given at the line of the op that is to blame, by Python's ``warnings``: filters silence it or make it an
-    error. It is not an :class:`Error`, as it stops nothing. Its text is bounded as an error's is.
-    """
+class _BoundedWarning(UserWarning):
+    """Not an :class:`Error`, as it stops nothing; its text is bounded as an error's is."""
 
     def __init__(self, *args: object) -> None:
         """The warning of a text."""
@@ -211,6 +208,18 @@ class ReplicaWarning(UserWarning):
     def add_note(self, note: str, /) -> None:
         """As of :class:`Error`."""
         super().add_note(one_line(note))
+
+
+class ReplicaWarning(_BoundedWarning):
+    """Replicas that are declared equal need not stay so; see the lints of ``PartitionAnalysis.warnings``.
+
+    It is given at the line of the op that is to blame, by Python's ``warnings``: filters silence it or make it an
+    error.
+    """
+
+
+class KeyReuseWarning(_BoundedWarning):
+    """Two calls of ``popsr.sr`` draw the same random numbers; see ``popsr.sr.watch_keys``."""
 
 
 class UndefinedValue(Error):

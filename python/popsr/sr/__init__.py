@@ -23,6 +23,7 @@ from popsr.sr._sum import sum
 from popsr.sr._sums import add, add_, axpy, axpy_, lerp, lerp_, sub, sub_
 from popsr.sr._types import Mode as Mode
 from popsr.sr._types import Overflow as Overflow
+from popsr.sr._watch import watch_keys
 
 __all__ = [
     "Blocks",
@@ -49,6 +50,7 @@ __all__ = [
     "sub_",
     "sum",
     "uniform_bits",
+    "watch_keys",
 ]
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import REQUIRED, Key, Source, check_numbers, read_options, read_source, writable
 from popsr.sr._overlap import check_out_overlap
 from popsr.sr._types import M, Memory, Operand, W
+from popsr.sr._watch import draws
 
 __all__ = ["adamw_", "read_scalars"]
 
@@ -98,6 +99,7 @@ def adamw_(
     _check_memory(op, sources)
     (aw, fw), (ag, fg), (am, fm), (av, fv) = ((source.array, source.form.index) for source in sources)
     key = options.key.at(step)
+    draws(op, key, options.mode, options.offset, shape)
     _core.sr.adamw(aw, fw, ag, fg, am, fm, av, fv, key, step, scalars, options.numbers, options.num_threads)
     for source in (sources[0], *sources[2:]):
         source.mark_written()

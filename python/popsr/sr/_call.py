@@ -16,6 +16,7 @@ from popsr.sr._kinds import NUMPY, Array, Kind, kind_of
 from popsr.sr._overlap import check_out_overlap
 from popsr.sr._runs import Runs
 from popsr.sr._types import Key, Mode, Overflow
+from popsr.sr._watch import draws
 
 __all__ = [
     "REQUIRED",
@@ -383,6 +384,7 @@ def elementwise(
     """
     layout = lay_out(op, operands, **arrays)
     check_numbers(op, options.offset, layout.array.shape)
+    draws(op, options.key, options.mode, options.offset, layout.array.shape)
     run(kernel or op.rstrip("_"), layout.array, layout.form, layout.sources, scalars, options)
     return layout.result()
 

@@ -14,6 +14,7 @@ from popsr.errors import AttributeValueError
 from popsr.sr._call import REQUIRED, Key, check_numbers, read_options, read_source
 from popsr.sr._formats import read_format
 from popsr.sr._types import AnyArray, D, FormatLike, LibraryArray, Mode, OtherArray, Overflow, R, Rounding
+from popsr.sr._watch import draws
 
 __all__ = ["sum"]
 
@@ -79,6 +80,7 @@ def sum(
     axes = _read_axes(axis, source.array.ndim)
     shape = tuple(extent for k, extent in enumerate(source.array.shape) if k not in axes)
     out = np.empty(shape, form.carrier)
+    draws("sum", options.key, options.mode, options.offset, shape)
     _core.sr.sum(
         out,
         form.index,

@@ -26,6 +26,7 @@ from popsr.sr._types import (
     RoundingOptions,
     W,
 )
+from popsr.sr._watch import is_watched
 
 __all__ = ["add", "add_", "axpy", "axpy_", "lerp", "lerp_", "sub", "sub_"]
 
@@ -96,7 +97,14 @@ def add(
         >>> sr.add(np.array([1.0, 1.0, 1.0, 1.0], np.float16), 0.0005, key=sr.Key(0))
         array([1.   , 1.001, 1.   , 1.   ], dtype=float16)
     """
-    if dtype is None and mode is _SR and overflow is _IEEE and offset is _FIRST and num_threads is None:
+    if (
+        dtype is None
+        and mode is _SR
+        and overflow is _IEEE
+        and offset is _FIRST
+        and num_threads is None
+        and not is_watched()
+    ):
         result = _fast_add(x, y, key, out)
         if result is not NotImplemented:
             return result

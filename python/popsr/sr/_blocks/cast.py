@@ -17,6 +17,7 @@ from popsr.sr._blocks.scales import scales_of
 from popsr.sr._call import REQUIRED, Key, Source, check_numbers, read_options, read_source
 from popsr.sr._kinds import Array
 from popsr.sr._types import Mode, OtherArray
+from popsr.sr._watch import draws
 
 __all__ = ["cast_blocks"]
 
@@ -82,6 +83,7 @@ def cast_blocks(
     shape = source.array.shape
     k = axis_of_blocks("cast_blocks", axis, len(shape))
     check_numbers("cast_blocks", start, shape)
+    draws("cast_blocks", options.key, options.mode, start, shape)
     source = source._replace(array=blocked("cast_blocks", source.array, k, form))
     require_memory("cast_blocks", source.array.size)
     with np.errstate(all="ignore"):

@@ -29,6 +29,7 @@ from popsr.sr._torch.parts import (
 )
 from popsr.sr._torch.states import Decay, adopted, as_counter
 from popsr.sr._torch.steps import COUNTED, Row, Weight, mark_written, row_of
+from popsr.sr._watch import draws, is_watched
 
 __all__ = ["Optimiser", "check_range", "in_float32", "read_betas", "read_ways", "widened"]
 
@@ -212,6 +213,10 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
         for each in [[weight] for weight in weights] if group.get("foreach") is False else [weights]:
             if not self._step_all(each, group):
                 self._step_generally(each, group)
+            elif is_watched():
+                for number, p, _, state, offset in each:
+                    key = Key(group["seed"]).fold_in(number).at(int(state["step"]))
+                    draws(f"{type(self).__name__}.step", key, "sr", offset, p.shape)
 
     def _weight(self, number: int, p: Any, grad: Any, state: dict[str, Any]) -> Weight:
         """A parameter to step; of a DTensor the part of this rank, whose elements have their numbers in the whole.
