@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Any
 
@@ -76,6 +77,39 @@ def test_bits_are_those_of_the_core(weights: str, updates: str) -> None:
         ):
             options: Any = {"mode": mode, "overflow": overflow, "offset": offset}
             assert np.array_equal(portable(op, x, y, **options), core(op, x, y, **options)), options
+
+
+FACTORS = (0.1, -1e-3, 1.0, 3.0, 2.0**-60, -1e300, 1e-310, 5e-324, 0.0, -0.0, math.nextafter(2, 0))
+
+
+def scaled(x: Any, y: Any, factor: float, **options: Any) -> Any:
+    name = next(name for name, form in FORMATS.items() if form.numpy == x.dtype)
+    rounding: Any = {"mode": "sr", "overflow": "ieee", "offset": 0, **options}
+    given = [operand(x), operand(y)]
+    bits = add_bits(NumpyArrays(), given, False, name, DIGITS, x.shape, factor=factor, **rounding)
+    return bits.astype(FORMATS[name].raw)
+
+
+@pytest.mark.parametrize("weights", FORMATS)
+def test_bits_of_scaled_updates_are_those_of_the_core(weights: str) -> None:
+    x, y = pairs(weights, "float32", 2000, 7)
+    drawn = np.random.default_rng(8).standard_normal(20) * 10.0 ** np.arange(-14, 6)
+    for factor in (*FACTORS, *map(float, drawn)):
+        for options in ({}, {"mode": "rz", "overflow": "saturate"}, {"mode": "sr_bits=9", "offset": 11}):
+            wanted = sr.add_(x.copy(), y, alpha=factor, key=KEY, **options)  # type: ignore[arg-type]
+            found = scaled(x, y, factor, **options)
+            assert np.array_equal(found, wanted.view(found.dtype)), (factor, options)
+
+
+@pytest.mark.parametrize("weights", ["float32", "bfloat16", "float8_e4m3fnuz", "float64"])
+def test_bits_of_scaled_updates_are_those_of_fractions(weights: str) -> None:
+    x, y = pairs(weights, "float32", 600, 9)
+    us = sr.uniform_bits(KEY, 600, 0)
+    for factor in (0.1, -1e-3, math.nextafter(2, 0)):
+        bits = [each.view(raw_dtype(name)).tolist() for each, name in ((y, "float32"), (x, weights))]
+        for found, b, a, u in zip(scaled(x, y, factor), *bits, us.tolist(), strict=True):
+            operands = [(b, "float32"), (a, weights)]
+            assert found == oracle.expected("axpy", operands, weights, u, scalars=(factor,))
 
 
 @pytest.mark.parametrize("weights", ["float32", "float16", "bfloat16", "float8_e4m3fn", "float8_e5m2fnuz"])

@@ -16,6 +16,8 @@ from popsr.sr._types import Mode, Overflow
 
 __all__ = ["add_bits"]
 
+_PRODUCTS = exact.product_grid(GRIDS["float64"])
+
 Operand = tuple[str, Any] | float
 
 
@@ -30,8 +32,9 @@ def add_bits(
     mode: Mode,
     overflow: Overflow,
     offset: Any,
+    factor: float | None = None,
 ) -> Any:
-    """Bits of ``x + y``, or of ``x - y``, rounded once.
+    """Bits of ``x + y``, of ``x - y``, or of ``x + factor * y``, rounded once.
 
     Args:
         xp: the framework.
@@ -44,12 +47,16 @@ def add_bits(
         mode: how to round.
         overflow: what becomes of sums that are too large.
         offset: number of the first element: an integer, or its digits.
+        factor: of ``y``, which is float32 then; finite.
     Returns:
         signed integers of the format's size.
     """
     known = [_read(xp, each) for each in operands]
     source = GRIDS["float64" if any(is_wide for _, is_wide in known) else "float32"]
     x, y = (each for each, _ in known)
+    if factor is not None:
+        source = _PRODUCTS
+        y = exact.times(xp, y, factor, source)
     total = exact.add(xp, x, y._replace(negative=~y.negative) if negates else y, source, GRIDS[target])
     at = exact.place(xp, total, GRIDS[target])
     us = numbers(xp, key, shape, offset, num_digits(mode, len(at.digits)))

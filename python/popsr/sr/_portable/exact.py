@@ -14,9 +14,10 @@ from typing import Any, NamedTuple
 from popsr.sr._portable.arrays import Arrays, is_less
 from popsr.sr._portable.rounding import Grid, Place
 
-__all__ = ["Number", "Sum", "add", "number", "place"]
+__all__ = ["Number", "Sum", "add", "number", "place", "product_grid", "times"]
 
 _DIGITS = 4  # of the way between two codes: the 64 bits that are compared
+_PRODUCT_BITS = 80  # a float32 has 24 and a double 53
 
 
 class Number(NamedTuple):
@@ -61,6 +62,48 @@ def number(xp: Arrays, bits: Any, source: Grid) -> Number:
         [(significand >> shift) & 0xFFFF for shift in range(0, source.fraction_bits + 1, 16)],
         magnitude == infinity,
         magnitude > infinity,
+    )
+
+
+def product_grid(double: Grid) -> Grid:
+    """The format that has all products of a float32 and a double, and all doubles."""
+    return double._replace(fraction_bits=_PRODUCT_BITS - 1, quantum=4 * double.quantum // 3)
+
+
+def times(xp: Arrays, x: Number, factor: float, source: Grid) -> Number:
+    """The product of a float32 and a double, exact.
+
+    Args:
+        xp: the framework.
+        x: the float32.
+        factor: the double, which is finite.
+        source: ``product_grid`` of doubles.
+    """
+    fraction, exponent = math.frexp(abs(factor))
+    whole = int(fraction * (1 << 53))
+    small = [x.limbs[0] & 0xFF, x.limbs[0] >> 8, x.limbs[1]]
+    large = [whole >> shift & 0xFF for shift in range(0, 53, 8)]
+    carry: Any = 0
+    octets = []
+    for k in range(_PRODUCT_BITS // 8):
+        total = carry
+        for i, octet in enumerate(small):
+            if 0 <= k - i < len(large):
+                total = total + octet * large[k - i]
+        octets.append(total & 0xFF)
+        carry = total >> 8
+    limbs = [low + high * 0x100 for low, high in zip(octets[::2], octets[1::2], strict=True)]
+    negates = math.copysign(1, factor) < 0
+    return _aligned(
+        xp,
+        Number(
+            ~x.negative if negates else x.negative,
+            x.exponent + (exponent - 53),
+            limbs,
+            x.infinite,
+            x.nan | x.infinite if factor == 0 else x.nan,
+        ),
+        source,
     )
 
 
@@ -135,10 +178,11 @@ def _num_limbs_below(source: Grid, target: Grid) -> int:
 
 def _normalised(xp: Arrays, x: Number, source: Grid) -> Number:
     """The number in the limbs of the format: the first bit of the significand is set, but of zero."""
+    return x if len(x.limbs) == source.fraction_bits // 16 + 1 else _aligned(xp, x, source)
+
+
+def _aligned(xp: Arrays, x: Number, source: Grid) -> Number:
     num = source.fraction_bits // 16 + 1
-    missing = num - len(x.limbs)
-    if not missing:
-        return x
     length = _bit_length(xp, x.limbs)
     up = source.fraction_bits + 1 - length
     limbs, _ = _shift_down(xp, [0] * num + x.limbs, 16 * num - up, num)

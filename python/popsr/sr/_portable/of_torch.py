@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,27 +118,40 @@ def cast(
     Raises:
         DTypeError: x is not of floats.
     """
-    return _rounded("cast", x, None, dtype, key, mode, overflow, offset)
+    return _rounded("cast", x, None, None, dtype, key, mode, overflow, offset)
 
 
 def add(
-    op: str, x: torch.Tensor, y: Any, key: torch.Tensor, mode: Mode, overflow: Overflow, offset: int
+    op: str,
+    x: torch.Tensor,
+    y: Any,
+    key: torch.Tensor,
+    mode: Mode,
+    overflow: Overflow,
+    offset: int,
+    factor: float | None = None,
 ) -> torch.Tensor:
-    """``x + y``, or ``x - y``, in the format of ``x``, by operations on integers.
+    """``x + y``, ``x - y``, or ``x + factor * y``, in the format of ``x``, by operations on integers.
 
     Args:
-        op: "add" or "sub".
+        op: name of the public function.
         x: tensor.
         y: tensor, or a number.
         key: its tensor.
         mode: how to round.
         overflow: what becomes of sums that are too large.
         offset: number of the first element.
+        factor: of ``y``.
     Raises:
         DTypeError: an operand is not of floats.
         ShapeError: shapes do not broadcast.
-        UnsupportedError: ``y`` is on another device.
+        UnsupportedError: ``y`` is on another device, or a float64 with a factor, or that is not finite.
     """
+    if factor is not None and (not math.isfinite(factor) or getattr(y, "dtype", None) == torch.float64):
+        got = "float64" if math.isfinite(factor) else str(factor)
+        raise UnsupportedError(
+            f"{op}: a product has no portable form, got {got}, expected a finite factor and narrower tensors"
+        )
     if not isinstance(y, torch.Tensor):
         y = read_number(f"{op}: y", y)
     else:
@@ -150,11 +164,13 @@ def add(
         x, y = (each.reshape((1,) * (rank - each.dim()) + tuple(each.shape)) for each in (x, y))
         if y.device != x.device:
             raise UnsupportedError(f"{op}: y is on another device, got {y.device}, expected {x.device}")
-    return _rounded(op, x, y, x.dtype, key, mode, overflow, offset)
+    return _rounded(op, x, y, factor, x.dtype, key, mode, overflow, offset)
 
 
-def _rounded(op: str, x: Any, y: Any, dtype: torch.dtype, *rounding: Any) -> torch.Tensor:
-    result: torch.Tensor = _Rounded.apply(op, x, y, dtype, *rounding)  # type: ignore[no-untyped-call, unused-ignore]
+def _rounded(
+    op: str, x: Any, y: Any, factor: float | None, dtype: torch.dtype, *rounding: Any
+) -> torch.Tensor:
+    result: torch.Tensor = _Rounded.apply(op, x, y, factor, dtype, *rounding)  # type: ignore[no-untyped-call, unused-ignore]
     return result
 
 
@@ -166,6 +182,7 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
         op: str,
         x: torch.Tensor,
         y: Any,
+        factor: float | None,
         dtype: torch.dtype,
         key: torch.Tensor,
         mode: Mode,
@@ -174,6 +191,8 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
     ) -> torch.Tensor:
         arrays, digits, target = TorchArrays(x.device), _key_digits(key, x.device), _name(dtype)
         rounding: Any = {"mode": mode, "overflow": overflow, "offset": offset}
+        if factor is not None:
+            rounding["factor"] = factor
         source, wide = _widen(op, x)
         if op != "cast":
             operands = [(source, _bits(wide)), _operand(op, y)]
@@ -190,7 +209,7 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         del output
-        ctx.op, ctx.count = inputs[0], len(inputs)
+        ctx.op, ctx.factor, ctx.count = inputs[0], inputs[3], len(inputs)
         ctx.forms = [
             (each.shape, each.dtype) if isinstance(each, torch.Tensor) else None for each in inputs[1:3]
         ]
@@ -200,7 +219,8 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
         """The gradients of the operation before rounding, in fp32 or wider on their way."""
         is_wide = any(form is not None and form[1] == torch.float64 for form in ctx.forms)
         wide = grad.to(torch.float64 if is_wide else torch.float32)
-        signed = (wide, -wide if ctx.op == "sub" else wide)
+        of_y = wide if ctx.factor is None else ctx.factor * wide
+        signed = (wide, -of_y if ctx.op == "sub" else of_y)
         found = [
             None if form is None else each.sum_to_size(form[0]).to(form[1])
             for each, form in zip(signed, ctx.forms, strict=True)
@@ -208,11 +228,11 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
         return None, *found, *[None] * (ctx.count - 3)
 
     @staticmethod
-    def vmap(_info: Any, in_dims: Any, op: str, x: Any, y: Any, dtype: Any, *rest: Any) -> Any:
+    def vmap(_info: Any, in_dims: Any, op: str, x: Any, y: Any, factor: Any, dtype: Any, *rest: Any) -> Any:
         """The mapped axis is the first one of the array that is rounded."""
-        require_one_key(op, in_dims[4])
+        require_one_key(op, in_dims[5])
         moved = [in_front(each, dim) for each, dim in zip((x, y), in_dims[1:3], strict=True)]
-        return _rounded(op, *moved, dtype, *rest), 0
+        return _rounded(op, *moved, factor, dtype, *rest), 0
 
 
 def in_front(x: Any, dim: int | None) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -12,8 +13,8 @@ from popsr._support.host.arguments import read_bool
 from popsr._support.text.entry_points import public
 from popsr.sr._adamw import adamw_, read_scalars
 from popsr.sr._call import Key
-from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, read_ways, widened
+from popsr.sr._torch.roundings import add_update, is_portable, rounded
 from popsr.sr._torch.states import Decay
 from popsr.sr._torch.steps import Weight
 
@@ -97,6 +98,9 @@ class AdamW(Optimiser):
         if group["amsgrad"]:
             self._step_largest(weight._replace(grad=widened(grad)), step, group, decay, key)
             return
+        if is_portable(p):
+            self._step_elsewhere(weight._replace(grad=grad), step, group, decay, key)
+            return
         options = {name: group[name] for name in ("betas", "eps")}
         moments = (state[name] for name in _MOMENTS)
         adamw_(
@@ -121,7 +125,27 @@ class AdamW(Optimiser):
             update = update + decay * widened(p)
         for name, value in (("exp_avg", first), ("exp_avg_sq", second), ("max_exp_avg_sq", largest)):
             self._keep(weight, name, value, step, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
+        add_update(type(self).__name__, p, update, -float(group["lr"]), key.at(step), offset)
+
+    def _step_elsewhere(
+        self, weight: Weight, step: int, group: dict[str, Any], decay: float, key: Key
+    ) -> None:
+        """A step on another device: torch's operations in the core's order, each rounded as there."""
+        _, p, grad, state, offset = weight
+        name, (beta1, beta2), lr = type(self).__name__, group["betas"], float(group["lr"])
+        moments = [state[each] for each in _MOMENTS]
+        is_double = torch.float64 in (each.dtype for each in (p, grad, *moments))
+        wide = torch.float64 if is_double else torch.float32
+        g, m, v = (each.to(wide) for each in (grad, *moments))
+        m = m * beta1 + g * (1 - beta1)
+        v = v * beta2 + (g * (1 - beta2)) * g
+        root = v.sqrt() * (1 / math.sqrt(1 - beta2**step)) + group["eps"]
+        update = p.to(wide) * (-lr * decay) + (m * (-lr / (1 - beta1**step))) / root
+        now = key.at(step)
+        add_update(name, p, update, None, now, offset)
+        for number, (kept, new) in enumerate(zip(moments, (m, v), strict=True), 1):
+            own = _core.sr.moment_key(now, number)
+            kept.copy_(new if kept.dtype is wide else rounded(name, new, kept.dtype, own, offset))
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         scalars = read_scalars("adamw_", *(group[name] for name in ("lr", "betas", "eps", "weight_decay")))

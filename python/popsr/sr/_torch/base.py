@@ -11,9 +11,8 @@ import torch
 from popsr._support.host.arguments import read_bool, read_number
 from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
-from popsr.errors import ArgumentTypeError, AttributeValueError
+from popsr.errors import ArgumentTypeError, AttributeValueError, UnsupportedError
 from popsr.sr._call import Key
-from popsr.sr._cast import cast
 from popsr.sr._torch.graph import compiled_step, is_changed_in_graph, is_fake, numbered, traced_step
 from popsr.sr._torch.parts import (
     as_parameter,
@@ -27,6 +26,7 @@ from popsr.sr._torch.parts import (
     part_of,
     whole,
 )
+from popsr.sr._torch.roundings import rounded
 from popsr.sr._torch.states import Decay, adopted, as_counter
 from popsr.sr._torch.steps import COUNTED, Row, Weight, mark_written, row_of
 from popsr.sr._watch import draws, is_watched
@@ -223,8 +223,14 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
 
         Raises:
             ArgumentTypeError: the gradient or the state is laid out otherwise, or the update needs all of a parameter.
+            UnsupportedError: the parameter is on the meta device.
         """
         if not is_laid_out(p):
+            if p.is_meta and not is_fake(p):
+                raise UnsupportedError(
+                    f"{type(self).__name__}.step: a parameter has no values, got one on {p.device}, expected a device "
+                    "with memory"
+                )
             return Weight(number, p, grad, state)
         name, offset = type(self).__name__, self._offset(p)
         self._check_gradient(p)
@@ -335,7 +341,8 @@ class Optimiser(torch.optim.Optimizer):  # type: ignore[misc, unused-ignore]  # 
     def _keep(self, weight: Weight, name: str, value: Any, step: int, key: Key) -> None:
         """Store a moment; a narrow one is rounded stochastically, from a key of its own."""
         if value.dtype != self.moments:
-            value = cast(value, self.moments, key=key.fold_in(name).at(step), offset=weight.offset)
+            own = key.fold_in(name).at(step)
+            value = rounded(type(self).__name__, value, self.moments, own, weight.offset)
         if weight.state[name].dtype == value.dtype:
             weight.state[name].copy_(value)
         else:  # of a state that was loaded

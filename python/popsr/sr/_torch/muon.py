@@ -12,8 +12,8 @@ from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError, ShapeError
 from popsr.sr._call import Key
-from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, check_range, widened
+from popsr.sr._torch.roundings import add_update
 from popsr.sr._torch.steps import Weight
 
 __all__ = ["Muon"]
@@ -121,7 +121,7 @@ class Muon(Optimiser):
         if group["weight_decay"]:
             update.add_(widened(p), alpha=group["weight_decay"])
         self._keep(weight, "momentum", kept, step, key)
-        add_(p, update, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
+        add_update(type(self).__name__, p, update, -float(group["lr"]), key.at(step), offset)
 
 
 def _factor(shape: Sequence[int], rate: str | None) -> float:

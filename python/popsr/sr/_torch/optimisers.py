@@ -14,8 +14,8 @@ from popsr._support.text.entry_points import public
 from popsr._support.text.shown import shown
 from popsr.errors import ArgumentTypeError, AttributeValueError
 from popsr.sr._call import Key
-from popsr.sr._sums import add_
 from popsr.sr._torch.base import Optimiser, check_range, in_float32, read_betas, read_ways, widened
+from popsr.sr._torch.roundings import add_update
 from popsr.sr._torch.steps import Weight
 
 __all__ = ["SGD", "Adafactor", "Lion"]
@@ -107,7 +107,7 @@ class SGD(Optimiser):
             state["begun"].fill_(True)
             self._keep(weight, "momentum", kept, step, key)
             direction = wide + momentum * kept if group["nesterov"] else kept
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
+        add_update(type(self).__name__, p, direction, -float(group["lr"]), key.at(step), offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, momentum = float(group["lr"]), float(group["momentum"])
@@ -178,7 +178,7 @@ class Lion(Optimiser):
         if group["weight_decay"]:
             direction = direction + group["weight_decay"] * widened(p)
         self._keep(weight, "exp_avg", beta2 * kept + (1 - beta2) * wide, step, key)
-        add_(p, direction, alpha=-float(group["lr"]), key=key.at(step), offset=offset)
+        add_update(type(self).__name__, p, direction, -float(group["lr"]), key.at(step), offset)
 
     def _step_all(self, weights: list[Weight], group: dict[str, Any]) -> bool:
         lr, (beta1, beta2) = float(group["lr"]), map(float, group["betas"])
@@ -267,7 +267,7 @@ class Adafactor(Optimiser):
         update.mul_(scale / max(1.0, _root_mean_square(update) / group["d"]))
         if group["weight_decay"]:
             update.add_(w, alpha=lr * group["weight_decay"])
-        add_(p, update, alpha=-1.0, key=key.at(step), offset=offset)
+        add_update(type(self).__name__, p, update, -1.0, key.at(step), offset)
 
     @staticmethod
     def _second_moment(grad: Any, state: dict[str, Any], weight: float, smallest: float) -> Any:

@@ -112,7 +112,7 @@ def record(function: Callable[..., Any], inputs: Sequence[Any], choices: Choices
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     found = Recorded(None)
-    generators = Generators(function)
+    generators = Generators(function, getattr(function, "step", function))
 
     def watched(*args: Any) -> Any:
         # attention and recurrent layers as ops that other models have, too

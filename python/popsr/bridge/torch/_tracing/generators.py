@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import collections
+import functools
 import gc
 import hashlib
+import inspect
+import logging
+import re
 import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
+from popsr._support.text.frames import library_path
 from popsr.bridge.torch._user.locations import current_place, is_users, shown_place
 from popsr.errors import UnsupportedError
 
@@ -82,14 +87,15 @@ class Generators:
 
     Args:
         root: the call of the step, through which those that were there before are found.
+        step: the user's function.
     """
 
-    def __init__(self, root: Any) -> None:
+    def __init__(self, root: Any, step: Any) -> None:
         """The generators as they are now."""
-        self._root = root
+        self._root, self._step = root, step
 
     def __enter__(self) -> Self:
-        self._kept = {each._cdata: each for each in _reachable(self._root)}
+        self._kept = {each._cdata: each for each in _reachable(self._root, self._step)}
         self._states = {key: each.get_state() for key, each in self._kept.items()}
         self._start = {key: state_of(each) for key, each in self._kept.items()}
         self._last = dict(self._start)
@@ -185,68 +191,111 @@ def check_found(drawn: Sequence[Drawn]) -> None:
         seen |= {generator._cdata for generator, _ in each.met}
 
 
-def _reachable(root: Any) -> list[Any]:
+def _reachable(root: Any, step: Any) -> list[Any]:
     """The generators that an object refers to."""
     import torch
 
     kind: Any = torch.Generator
-    return list({each._cdata: each for each in reachable(root) if issubclass(type(each), kind)}.values())
+    return list(
+        {each._cdata: each for each in reachable(root, step) if issubclass(type(each), kind)}.values()
+    )
 
 
-def reachable(root: Any) -> Iterator[Any]:
-    """Objects that an object refers to, itself first, through attributes, containers and functions of the user."""
+def reachable(root: Any, step: Any) -> Iterator[Any]:
+    """Objects that an object refers to, itself first, through attributes, containers and functions of the user.
+
+    What functions of installed packages name is not followed, but for the package of the step: from one of
+    transformers' classes, all of it would be reached, and from a logger all loggers.
+    """
     seen: set[int] = set()
     waiting = collections.deque([root])  # an object with attributes
-    kinds: dict[type, Callable[[Any], Iterable[Any]] | None] = {}
+    readers = _Readers(step)
     while waiting and len(seen) < _MOST_OBJECTS:
         value = waiting.popleft()
         if id(value) in seen:
             continue
         seen.add(id(value))
         yield value
-        waiting += [
-            each for each in _reader(type(value), kinds)(value) if _reader(type(each), kinds) is not None
-        ]
+        waiting += [each for each in readers.of(type(value))(value) if readers.of(type(each)) is not None]
 
 
-_PLAIN = (str, bytes, int, float, complex, type(None), types.ModuleType, types.BuiltinFunctionType)
+_PLAIN = (
+    *(str, bytes, int, float, complex, type(None)),
+    *(types.ModuleType, types.BuiltinFunctionType, logging.Logger, re.Pattern),
+)
+_Reader = Callable[[Any], Iterable[Any]]
 
 
-def _reader(kind: type, known: dict[type, Any]) -> Any:
-    """A function that lists the objects which one of a type refers to, if a step may be made of them; None if plain."""
-    if kind not in known:
-        known[kind] = None if issubclass(kind, _PLAIN) else _reader_of(kind)
-    return known[kind]
+class _Readers:
+    """Functions that list what an object refers to, by its type.
+
+    Args:
+        step: whose package is the user's own, also where it is installed.
+    """
+
+    def __init__(self, step: Any) -> None:
+        """None is known yet."""
+        self._known: dict[type, _Reader | None] = {}
+        self._package = _package(_file_of(step))
+
+    def of(self, kind: type) -> Any:
+        """The function, if a step may be made of the objects; None if they are plain."""
+        if kind not in self._known:
+            self._known[kind] = None if issubclass(kind, _PLAIN) else self._made(kind)
+        return self._known[kind]
+
+    def _made(self, kind: type) -> _Reader:
+        import torch
+
+        closed: Any = (torch.Tensor, torch.Generator, torch.fx.Node, torch.fx.Graph, torch.fx.Tracer)
+        if issubclass(kind, closed):
+            return lambda _: ()  # graphs of earlier traces refer to much, and to no generator
+        if issubclass(kind, types.FunctionType):
+            return self._of_function
+        if issubclass(kind, functools._lru_cache_wrapper):
+            return self._of_cache
+        if issubclass(kind, type):
+            return lambda each: [x for x in vars(each).values() if isinstance(x, types.FunctionType)]
+        if issubclass(kind, _CONTAINERS):
+            return lambda each: gc.get_referents(each)
+        return lambda each: [*gc.get_referents(each), *kind.__mro__[:-1]] if _has_attributes(each) else ()
+
+    def _is_own(self, function: Any) -> bool:
+        """Whether a function is the user's, and of no installed package but the step's."""
+        file = _file_of(function)
+        return is_users(file) and _package(file) in ("", self._package)
+
+    def _of_function(self, function: Any) -> Iterator[Any]:
+        """Objects that a function refers to: captured variables, defaults, and the globals that the user's name."""
+        yield from function.__closure__ or ()
+        yield function.__defaults__
+        yield function.__kwdefaults__
+        if self._is_own(function):
+            names = set(_names(function.__code__))
+            yield from (value for name, value in function.__globals__.items() if name in names)
+
+    def _of_cache(self, cached: Any) -> list[Any]:
+        """Of a function with a cache itself, and what it returned before if it is the user's."""
+        return gc.get_referents(cached) if self._is_own(cached.__wrapped__) else [cached.__wrapped__]
 
 
-def _reader_of(kind: type) -> Callable[[Any], Iterable[Any]]:
-    import torch
+def _file_of(step: Any) -> str:
+    """The file of a function, or of an object that is called."""
+    step = inspect.unwrap(step)
+    while isinstance(step, functools.partial):
+        step = step.func
+    code = getattr(step, "__code__", None) or getattr(type(step).__call__, "__code__", None)
+    return "" if code is None else str(code.co_filename)
 
-    closed: Any = (torch.Tensor, torch.Generator, torch.fx.Node, torch.fx.Graph, torch.fx.Tracer)
-    if issubclass(kind, closed):
-        return lambda _: ()  # graphs of earlier traces refer to much, and to no generator
-    if issubclass(kind, types.FunctionType):
-        return _of_function
-    if issubclass(kind, type):
-        return lambda each: [x for x in vars(each).values() if isinstance(x, types.FunctionType)]
-    if issubclass(kind, _CONTAINERS):
-        return lambda each: gc.get_referents(each)
-    return lambda each: [*gc.get_referents(each), *kind.__mro__[:-1]] if _has_attributes(each) else ()
+
+@functools.lru_cache(4096)
+def _package(file: str) -> str:
+    """The installed package of a file; empty of the user's own files."""
+    return library_path(file).partition("/")[0] if file else ""
 
 
 def _has_attributes(value: Any) -> bool:
     return hasattr(value, "__dict__") or hasattr(type(value), "__slots__")
-
-
-def _of_function(function: Any) -> Iterator[Any]:
-    """Objects that a function of the user refers to: captured variables, defaults, and the globals that it names."""
-    code = function.__code__
-    yield from function.__closure__ or ()
-    yield function.__defaults__
-    yield function.__kwdefaults__
-    if is_users(code.co_filename):
-        names = set(_names(code))
-        yield from (value for name, value in function.__globals__.items() if name in names)
 
 
 def _names(code: Any) -> Iterator[str]:
