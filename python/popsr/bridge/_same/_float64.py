@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -11,12 +12,14 @@ import numpy as np
 from popsr._program.streams import HostToDeviceStream
 from popsr._program.tensor import Variable
 from popsr._session.session import Session
+from popsr.bridge._advice._edited import can_copy, redeclared
 from popsr.bridge._same._draws import is_float, kept, moved, numbers
-from popsr.bridge._same._pairs.pair import STEPS, Both, Pair, sources_of
+from popsr.bridge._same._pairs.pair import STEPS, Both, Pair, UnknownError, sources_of
 from popsr.bridge._same._parts import part_of
 from popsr.bridge._same._values import AS_MEAN, SameValue, Verdict
 from popsr.bridge._step.arguments import Argument, Array, Step
 from popsr.errors import ReplicaWarning
+from popsr.replicas import ReplicaGrouping
 
 __all__ = ["compared_in_float64"]
 
@@ -41,7 +44,7 @@ def compared_in_float64(pair: Pair) -> list[SameValue]:
 
 
 def _compared(pair: Pair) -> list[SameValue]:
-    many, one = _Runs(pair.many), _Runs(pair.one)
+    many, one = _Runs(_with_parts(pair)), _Runs(pair.one)
     found = {each.path: _Found(each) for each in pair.compared}
     means = {each.path: _Found(each, AS_MEAN) for each in pair.results if each.may_be_mean}
     for draw in range(_MOST_DRAWS):
@@ -85,10 +88,12 @@ class _Runs:
         """The rows of all replicas by path after a step; ``cut``: what it is given is cut as replicas hold it."""
         step, session = self._step, self._session
         if cut:
-            rows = {path: _rows(sources, values) for path, sources in sources_of(pair).items()}
+            sources = sources_of(pair)
+            given = [each for each in step.arguments if each.path in sources]
+            rows = {each.path: _rows(each, sources[each.path], values) for each in given}
         else:
             rows = {each.key: values[each.key] for each in pair.arguments}
-        given = [each for each in step.arguments if each.path in rows]
+            given = [each for each in step.arguments if each.path in rows]
         session._access.set_rows({_variable(each): rows[each.path] for each in given if each.role == "state"})
         data = {each.source: rows[each.path] for each in given if each.role == "data"}
         with session:
@@ -109,13 +114,43 @@ def _variable(state: Argument) -> Variable:
     return state.source
 
 
-def _rows(sources: Sequence[Both], values: Values) -> Array:
+def _with_parts(pair: Pair) -> Step:
+    """The step, in which replicas are given equal values only where they have the same part of one.
+
+    A bias that begins with zeros is equal on all ranks, also where each has its own part of it.
+
+    Raises:
+        UnknownError: the program cannot be copied.
+    """
+    step, groups = pair.many, dict[str, ReplicaGrouping]()
+    for path, sources in sources_of(pair).items():
+        places = [_place(each, replica) for replica, each in enumerate(sources)]
+        members = _argument(sources[0]).grouping.groups
+        if any(places[each] != places[first] for first, *others in members for each in others):
+            groups[path] = step.ir.replica_grouping(stride=1, group_size=1)
+    if groups and not can_copy(step.ir):
+        path = next(iter(groups))
+        raise UnknownError(f"replicas that are declared equal in '{path}' have other parts of it")
+    return redeclared(step, groups) if groups else step
+
+
+def _place(source: Both, replica: int) -> tuple[str, bytes]:
+    """Positions of a replica's part in what it is a part of."""
+    whole = np.arange(math.prod(source.whole.shape)).reshape(source.whole.shape)
+    part = np.asarray(part_of(whole, source.whole.part(replica)))
+    return source.key, str(part.shape).encode() + part.tobytes()
+
+
+def _argument(source: Both) -> Argument:
+    assert isinstance(source.many, Argument)
+    return source.many
+
+
+def _rows(given: Argument, sources: Sequence[Both], values: Values) -> Array:
     """Rows for the groups of replicas that a value is given to, each of a replica that holds it."""
-    many = sources[0].many
-    assert isinstance(many, Argument)
     firsts = (
         next((each for each in members if each in sources[each].replicas), members[0])
-        for members in many.grouping.groups
+        for members in given.grouping.groups
     )
     rows = [part_of(values[sources[each].key], sources[each].whole.part(each)) for each in firsts]
     return np.stack(rows) if len(rows) > 1 else rows[0]
