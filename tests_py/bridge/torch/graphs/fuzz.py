@@ -95,7 +95,7 @@ def proof_paths(step: Any) -> set[str]:
     return {each.path for each in step.arguments}
 
 
-def _close(a: Any, b: Any, tolerance: float = 2e-5) -> bool:
+def _close(a: Any, b: Any, tolerance: float = 1e-4) -> bool:
     scale = max(1.0, float(np.abs(np.nan_to_num(b)).max()))
     return bool(np.allclose(a, b, rtol=0, atol=tolerance * scale, equal_nan=True))
 

@@ -140,7 +140,15 @@ def parts(m: Any, optimizer: Any, x: Any, y: Any) -> None:
     m.module.ema.copy_(low if rank() < 2 else high.float())
 
 
+def constants_of_some(m: Any, optimizer: Any, x: Any, y: Any) -> None:
+    """Tensors that the step makes of numbers, on some ranks alone: PyTorch warned of these in graphs of all ranks."""
+    with torch.no_grad():
+        if rank() > 2:
+            m.module.seen.add_(torch.tensor([2.0, 3.0]).sum() * torch.tensor(4.0))
+
+
 ROWS: dict[str, tuple[Body, set[str]]] = {
+    "constants of some": (constants_of_some, {"seen"}),
     "kept by the first": (kept_by_first, {"ema"}),
     "kept by others": (kept_by_others, {"ema"}),
     "copied back": (copied_back, {"ema", "a.weight"}),

@@ -70,7 +70,7 @@ class Operands:
             name = f"of_rank_{len(self._merged)}"
             setattr(self._module, name, attribute_of(module, node))
             with self._graph.inserting_before(before):
-                made = self._graph.get_attr(name)
+                made = self._graph.create_node("get_attr", name)  # get_attr warns of plain tensors
             made.meta = dict(node.meta)
             return made
         with self._graph.inserting_before(before):
