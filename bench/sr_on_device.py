@@ -154,6 +154,40 @@ def timed(made: Any) -> None:
         print(f"{title} of {TIMED:,} to bfloat16: {duration(own)}, {own / copy:.1f} x + 0 ({duration(copy)})")
 
 
+def trained(device: Any, kind: str, form: Any) -> list[Any]:
+    """Bytes of weights and moments after three steps on a device."""
+    import torch
+
+    import popsr.sr.torch as st
+
+    generator = torch.Generator().manual_seed(0)
+    w, *gradients = torch.randn(4, 300, 500, generator=generator).to(form)
+    p = torch.nn.Parameter(w.to(device))
+    optimizer = getattr(st, kind)([p], lr=1e-3, seed=0)
+    for each in gradients:
+        p.grad = each.to(device)
+        optimizer.step()
+    kept = [p.detach(), *(value for _, value in sorted(optimizer.state[p].items()))]
+    return [each.cpu().reshape(-1).view(torch.uint8) for each in kept]
+
+
+def stepped() -> bool:
+    """Print whether optimisers have the bits of the CPU on the accelerator; False if one has others."""
+    import torch
+
+    if not torch.accelerator.is_available():
+        print("no accelerator to step weights on")
+        return True
+    device, right = torch.accelerator.current_accelerator(), True
+    for kind in ("AdamW", "Adam", "SGD", "Lion"):
+        for form in (torch.bfloat16, torch.float32):
+            pairs = zip(trained(device, kind, form), trained("cpu", kind, form), strict=True)
+            same = all(torch.equal(*pair) for pair in pairs)
+            print(f"{kind} of {form}: {'the bits of the CPU' if same else 'other bits than on the CPU'}")
+            right &= same
+    return right
+
+
 def main() -> int:
     """Returns the exit status."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -167,7 +201,7 @@ def main() -> int:
         if not compared(made, args.values):
             return 1
         timed(made)
-    return 0
+    return 0 if "torch" not in args.frameworks or stepped() else 1
 
 
 if __name__ == "__main__":

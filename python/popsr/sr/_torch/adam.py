@@ -25,7 +25,9 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 @public
 class AdamW(Optimiser):
-    """``torch.optim.AdamW`` for weights of any format on the CPU, without a second copy of them in fp32.
+    """``torch.optim.AdamW`` for weights of any format, without a second copy of them in fp32.
+
+    On other devices than the CPU torch's operations compute what the core does here, and the rounding has its bits.
 
     DTensors in parts have the bits of one process, given the same gradients, for any mesh.
 
@@ -162,7 +164,7 @@ class AdamW(Optimiser):
 
 @public
 class Adam(AdamW):
-    """``torch.optim.Adam`` for weights of any format on the CPU: weight decay is added to the gradient, as L2.
+    """``torch.optim.Adam`` for weights of any format: weight decay is added to the gradient, as L2.
 
     Args:
         params: as in torch.

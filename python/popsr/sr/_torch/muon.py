@@ -23,7 +23,7 @@ _RATES = ("original", "match_rms_adamw")
 
 @public
 class Muon(Optimiser):
-    """``torch.optim.Muon`` for matrices of any format on the CPU: the momentum, made nearly orthogonal.
+    """``torch.optim.Muon`` for matrices of any format: the momentum, made nearly orthogonal.
 
     ``w <- SR(w - lr * (f * O + weight_decay * w))``, where O is the orthogonalised momentum, in fp32; torch's own makes
     the products of its iteration in bf16. Other parameters, as biases and embeddings, are for :class:`AdamW`.

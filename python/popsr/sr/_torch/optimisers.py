@@ -26,7 +26,7 @@ _AXES = {"row_var": -1, "col_var": -2}
 
 @public
 class SGD(Optimiser):
-    """``torch.optim.SGD`` for weights of any format on the CPU.
+    """``torch.optim.SGD`` for weights of any format.
 
     The new weight ``w - lr * d`` is rounded once; ``d``, the gradient with decay and momentum, is in fp32.
 
@@ -125,7 +125,7 @@ class SGD(Optimiser):
 
 @public
 class Lion(Optimiser):
-    """Lion for weights of any format on the CPU: a step of one size, in the direction of a sign.
+    """Lion for weights of any format: a step of one size, in the direction of a sign.
 
     ``w <- SR(w - lr * (sign(b1 * m + (1 - b1) * g) + weight_decay * w))``, then ``m <- b2 * m + (1 - b2) * g``.
 
@@ -195,7 +195,7 @@ class Lion(Optimiser):
 
 @public
 class Adafactor(Optimiser):
-    """``torch.optim.Adafactor`` for weights of any format on the CPU: second moments of rows and columns, in fp32.
+    """``torch.optim.Adafactor`` for weights of any format: second moments of rows and columns, in fp32.
 
     DTensors in parts are gathered, one after the other: every rank of a mesh computes the step and keeps its part.
 
