@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import warnings
 from collections.abc import Callable
@@ -118,9 +119,14 @@ def test_parts_that_share_an_element(parts: Any) -> None:
         taken = whole[np.ix_(*(range(4) if each is None else each for each in part))]
         held.append((runs_of((4, 4), tuple(index)), taken.shape))
         numbers.append(set(taken.reshape(-1).tolist()))
-    for a, b in itertools.permutations(range(2)):
-        texts = told(lambda a=a, b=b: [draws("cast", KEY, "sr", *held[k]) for k in (a, b)])  # type: ignore[misc]
-        assert len(texts) == bool(numbers[a] & numbers[b])
+
+    def draw(*order: int) -> None:
+        for k in order:
+            draws("cast", KEY, "sr", *held[k])
+
+    for order in itertools.permutations(range(2)):
+        texts = told(functools.partial(draw, *order))
+        assert len(texts) == bool(numbers[0] & numbers[1])
 
 
 def test_optimisers_with_one_seed() -> None:

@@ -79,8 +79,8 @@ def audit(
     for family in families:
         if family not in chosen:
             findings.note(f"{family}, were not compared")
-    for each in () if declared is None else declared.notes(findings.names):
-        findings.note(each)
+    for note in () if declared is None else declared.notes(findings.names):
+        findings.note(note)
     return findings.report()
 
 
