@@ -168,6 +168,7 @@ REFUSED = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("row", REFUSED, ids=lambda row: f"{row[0]} {row[1]}")
 def test_bad_input_is_a_typed_error_on_all_ranks(row: Any) -> None:
     job, args, kind, words = row

@@ -44,6 +44,7 @@ FRAMEWORKS = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("framework", "start", "others"), FRAMEWORKS)
 def test_trainings_of_frameworks(framework: str, start: int, others: dict[str, Any]) -> None:
     if framework != "torchtitan":

@@ -37,6 +37,7 @@ def check(library: str, ranks: int, golden: int, first: int, last: int) -> None:
     assert out.splitlines()[-1].startswith("the same bits"), out
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(("library", "ranks", "golden", "first", "last"), SHORT)
 def test_ranks_give_the_bits_of_one_process(
     library: str, ranks: int, golden: int, first: int, last: int

@@ -203,6 +203,7 @@ def test_jax_formats_of_16_bits_are_not_flushed(jax: Any, sj: Any) -> None:
         assert same_arrays(got, sr.cast(x, "float8_e5m2", key=KEY)), source
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("axes", [(0, None), (1, None), (0, 0), (None, 0)])
 def test_jax_rows_under_vmap(jax: Any, sj: Any, axes: Any) -> None:
     x, steps = jax.numpy.asarray(values("float32", 600, 3).reshape(20, 30)), jax.numpy.arange(20)

@@ -211,6 +211,7 @@ DAMAGES = [
 ]
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize(
     ("form", "what", "harm", "match"), DAMAGES, ids=[f"{each[0]}-{each[1]}" for each in DAMAGES]
 )

@@ -34,6 +34,7 @@ def test_fully_shard(name: str) -> None:
     assert check_form(forms.__name__, name).ok
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", _names(parallel_forms.FORMS))
 def test_parallel(name: str) -> None:
     assert check_form(parallel_forms.__name__, name).ok

@@ -126,6 +126,7 @@ def drifting(row: Callable[[], Made]) -> Callable[[], Made]:
     return made
 
 
+@pytest.mark.share(2)
 @pytest.mark.parametrize("name", ["loss", "inside of the wrapper", "a layer", "methods"])
 def test_drifts_under_the_same_paths(name: str) -> None:
     assert wrapped.proved_outcome(drifting(ROWS[name])) == ALL

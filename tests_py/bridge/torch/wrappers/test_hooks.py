@@ -199,6 +199,7 @@ def real() -> dict[str, set[str] | str]:
     return wrapped.real_outcomes(all_outcomes)
 
 
+@pytest.mark.share(3)
 @pytest.mark.parametrize("name", ROWS)
 def test_equal_where_ranks_are(name: str) -> None:
     assert wrapped.proved_outcome(ROWS[name]) == real()[name]
