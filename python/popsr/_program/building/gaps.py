@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from popsr._program.building.location import short_place
 from popsr.errors import UnsupportedOpsError
@@ -23,12 +23,15 @@ class Gap:
         location: ``file:line`` in the user's program; empty where it is unknown.
         count: how often it occurs on that line.
         within: ``file:line`` of a library that is called there; empty where the op is the user's own.
+        is_exact: True if a proof needs no more of it, as it is known to depend on its operands alone: only runs of the
+            program are refused.
     """
 
     op: str
     location: str
     count: int = 1
     within: str = ""
+    is_exact: bool = False
 
     def __str__(self) -> str:
         times = f", {self.count} times" if self.count > 1 else ""
@@ -38,10 +41,10 @@ class Gap:
 
 def merged_gaps(gaps: Iterable[Gap]) -> tuple[Gap, ...]:
     """The gaps with those of one op and line as one, in order of the first of each."""
-    counts: Counter[tuple[str, str, str]] = Counter()
+    counts: Counter[Gap] = Counter()
     for gap in gaps:
-        counts[gap.op, gap.location, gap.within] += gap.count
-    return tuple(Gap(op, location, count, within) for (op, location, within), count in counts.items())
+        counts[replace(gap, count=1)] += gap.count
+    return tuple(replace(gap, count=count) for gap, count in counts.items())
 
 
 _CONSERVATIVE = "unsupported='conservative' proves what it can without them"

@@ -152,7 +152,7 @@ class Proof(Judged):
 
     @property
     def gaps(self) -> tuple[Gap, ...]:
-        """Ops that popsr lacks; stand-ins are analysed in their place."""
+        """Ops that popsr lacks; stand-ins are analysed in their place, which loses nothing where ``is_exact``."""
         return self.step.gaps
 
     @functools.cached_property
@@ -281,7 +281,7 @@ class Proof(Judged):
             (len(self.hanging), "hanging collective"),
             (len(self._lints("L7")), "mismatched reduction"),
             (len(self.redundant), "redundant collective"),
-            (len(self.gaps), "unsupported op"),
+            (sum(not gap.is_exact for gap in self.gaps), "unsupported op"),
         ):
             if number:
                 parts.append(f"{number} {what}{'' if number == 1 else 's'}")
@@ -381,9 +381,11 @@ def _sections(proof: Proof) -> list[Section]:
     if proof.seeds:
         seeds = [(path, shown_groups(each, proof.step.axes)) for path, each in proof.seeds.items()]
         sections.append(Section("Rounding seeds", ("state", "replicas with the same random bits"), seeds))
-    if proof.gaps:
-        gaps = [(gap.op, short_place(gap.location), gap.count) for gap in proof.gaps]
-        sections.append(Section("Unsupported ops", ("op", "line", "times"), gaps))
+    for title, is_exact in (("Unsupported ops", False), ("Ops that only runs lack", True)):
+        gaps = [each for each in proof.gaps if each.is_exact is is_exact]
+        if gaps:
+            rows = [(gap.op, short_place(gap.location), gap.count) for gap in gaps]
+            sections.append(Section(title, ("op", "line", "times"), rows))
     return sections
 
 

@@ -33,7 +33,8 @@ def record_of(proof: Any) -> dict[str, Any]:
         "results": [_value(each) for each in proof.results],
         "lints": [_lint(each, id(each) in suspicious) for each in proof.lints],
         "unsupported": [
-            {"op": each.op, "location": each.location, "times": each.count} for each in proof.gaps
+            {"op": each.op, "location": each.location, "times": each.count, "exact": each.is_exact}
+            for each in proof.gaps
         ],
         "same": None if proof.same is None else _same(proof.same),
     }

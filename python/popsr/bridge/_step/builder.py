@@ -382,7 +382,8 @@ class StepBuilder:
             self._output(op, each)
             for each in read_items(f"{self._where}: unsupported", "outputs", outputs, kind="outputs")
         ]
-        gap = Gap(read_text(f"{self._where}: op", op), _known(describe_location()), within=self._within)
+        name, place = read_text(f"{self._where}: op", op), _known(describe_location())
+        gap = Gap(name, place, within=self._within, is_exact=exact)
         before = ir._gaps
         ir._gaps = (*before, gap)  # first: no stand-in is without it
         try:

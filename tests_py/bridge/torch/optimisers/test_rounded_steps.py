@@ -137,6 +137,7 @@ def test_equal_weights_stay_equal_or_the_proof_says_why_not(what: str) -> None:
 def test_the_op_is_named_and_runs_are_refused() -> None:
     proof = popsr.prove(step, reduced, adamw, rows, replicas=WORLD)
     assert [gap.op for gap in proof.gaps] == ["popsr.sr.torch.AdamW.step (a step that rounds)"]
+    assert "unsupported" not in repr(proof)
     with pytest.raises(popsr.errors.UnsupportedOpsError, match=r"popsr.sr.torch.AdamW.step"):
         proof.step.run()
 
