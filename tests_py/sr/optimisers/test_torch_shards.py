@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from tests_py.bridge.torch import gloo
-from tests_py.sr import sharded
+from tests_py.sr.optimisers import sharded
 
 
 @pytest.mark.parametrize("world", [2, 4])

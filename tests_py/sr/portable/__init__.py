@@ -1,0 +1,1 @@
+"""Casts and sums in array operations of NumPy, torch and JAX, beside the core."""
