@@ -384,8 +384,8 @@ def _sections(proof: Proof) -> list[Section]:
     for title, is_exact in (("Unsupported ops", False), ("Ops that only runs lack", True)):
         gaps = [each for each in proof.gaps if each.is_exact is is_exact]
         if gaps:
-            rows = [(gap.op, short_place(gap.location), gap.count) for gap in gaps]
-            sections.append(Section(title, ("op", "line", "times"), rows))
+            ops = [(gap.op, short_place(gap.location), gap.count) for gap in gaps]
+            sections.append(Section(title, ("op", "line", "times"), ops))
     return sections
 
 
