@@ -26,7 +26,7 @@ from tests_py.sr.cases import (
     rounded,
     to_bits,
 )
-from tests_py.support.oracles.rounding import FORMATS
+from tests_py.support.oracles.rounding import FORMATS, number
 from tests_py.support.unchecked import unchecked
 
 KEY = sr.Key(2024).fold_in("decisions")
@@ -192,3 +192,30 @@ def test_many_random_sums(name: Any) -> None:
     a, b = random_bits(name, 6000, rng), random_bits(name, 6000, rng)
     check("add", [a, b], (name, name), [("sr", "ieee")])
     check("sub", [a, b], (name, name), [("sr", "ieee")])
+
+
+@pytest.mark.parametrize("second", ["float32", "float64"])
+@pytest.mark.parametrize("name", [name for name in NAMES if FORMATS[name].bits <= 16])
+def test_sums_whose_chance_is_just_beside_their_number(name: Any, second: Any) -> None:
+    """The first bits decide nothing here, however many of them an engine has, also below the least normal number."""
+    n, form = 3000, FORMATS[name]
+    rng = np.random.default_rng(91)
+    codes = rng.integers(8, np.where(rng.random(n) < 0.6, 1 << form.fraction_bits + 2, form.max_code // 2))
+    low, high = (from_bits(codes + k, name).astype(np.float64) for k in (0, 1))
+    beside = rng.choice([-1.0, 1.0], n) * 2.0 ** -rng.integers(14, 40, n)
+    chance = np.array([u / 2.0**64 for u in numbers_of(KEY, n)])
+    total = low + (high - low) * np.clip(chance + beside, 0, 1)
+    x = (codes + rng.integers(-3, 4, n)).tolist()
+    y = (total - from_bits(x, name).astype(np.float64)).astype(second)
+    columns = [x, y.view(f"u{y.itemsize}").tolist()]
+    check(
+        "add", columns, (name, second), [("sr", "ieee"), ("sr_bits=16", "ieee"), ("sr_bits=11", "saturate")]
+    )
+    ones = np.ones(n, second).view(f"u{y.itemsize}").tolist()
+    check("fma", [columns[0], ones, columns[1]], (name, second, second), [("sr", "ieee")])
+    check("axpy", columns[::-1], (second, name), [("sr", "ieee")], scalars=(1.0,))
+    columns[0] = [code | form.sign for code in x]
+    check("sub", columns, (name, second), [("sr", "ieee"), ("sr", "saturate")])
+    exact = [number(value) for value in total.tolist()]
+    got = to_bits(sr.cast(total, np_dtype(name), key=KEY), name)
+    assert got == rounded(exact, name, numbers_of(KEY, n), "sr", "ieee")

@@ -108,9 +108,12 @@ struct GuessF16 {
     const float fraction = (scaled - static_cast<float>(whole)) * 65536.0F;
     const std::int32_t p_tiny = static_cast<std::int32_t>(fraction);
     const float below = fraction - static_cast<float>(p_tiny);
+    // A float with something cut off has 24 bits: from 512 on 14 are left for p, from 256 on 15.
+    const std::uint32_t above = static_cast<std::uint32_t>(whole) >> 8;
+    const std::uint32_t lost = above | (above >> 1);
     return {static_cast<std::uint32_t>(whole) | (((a >> 13) - (112U << 10)) & ~tiny),
-            static_cast<std::uint32_t>(p_tiny) | (((a & 0x1fffU) << 3) & ~tiny), 0xfff8U | (tiny & 7U),
-            m.inexact | nonzero(bits_of(below))};
+            static_cast<std::uint32_t>(p_tiny) | (((a & 0x1fffU) << 3) & ~tiny),
+            0xfff8U | (tiny & 7U & ~lost), m.inexact | nonzero(bits_of(below))};
   }
   [[gnu::always_inline]] static Guess guess(Magnitude m, std::uint32_t word) {
     const std::uint32_t a = m.bits;
