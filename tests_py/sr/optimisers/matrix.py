@@ -1,4 +1,4 @@
-"""Which optimisers have the same bits however they run; ``python -m tests_py.sr.optimisers.matrix`` writes the table.
+"""Optimisers with the same bits however they run; ``python -m tests_py.sr.optimisers.matrix`` writes the table.
 
 Each cell is three steps of a matrix and a vector: of PyTorch beside the eager step of one process, weights and states;
 of JAX the weights beside the optimiser of optax in float32 and one sum of the core for each step.
