@@ -56,8 +56,8 @@ def _states(cell: Cell, model: Any, optimizer: Any) -> Rows:
         tensors |= {f"optimizer.{names[p]}.{key}": t for key, t in values.items() if torch.is_tensor(t)}
     tensors |= {f"average[{name!r}]": mean for name, mean in getattr(model, "average", {}).items()}
     if cell.rule.scaler:
-        tensors["scaler.scale"] = optimizer.scaler._scale
-        tensors["scaler.growth_tracker"] = optimizer.scaler._growth_tracker
+        tensors["optimizer.scaler.scale"] = optimizer.scaler._scale
+        tensors["optimizer.scaler.growth_tracker"] = optimizer.scaler._growth_tracker
     if cell.rule.scheduler:
         (group,) = optimizer.param_groups
         tensors["optimizer.param_groups[0].lr"] = torch.tensor(group["lr"], dtype=torch.float64)
