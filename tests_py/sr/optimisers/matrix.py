@@ -84,15 +84,7 @@ def _trained(kind: str, form: str, run: Callable[[Any], Callable[[], Any]]) -> l
         for p, gradient in zip(params, _drawn(kind, form, 1 + number), strict=True):
             p.grad = gradient
         step()
-    return _bits(params, optimizer)
-
-
-def _bits(params: Sequence[Any], optimizer: Any) -> list[bytes]:
-    import torch
-
-    kept = [value for p in params for _, value in sorted(optimizer.state[p].items())]
-    tensors = [getattr(each, "full_tensor", lambda each=each: each)() for each in (*params, *kept)]
-    return [each.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes() for each in tensors]
+    return _as_bytes(params, optimizer)
 
 
 def _compiled(optimizer: Any) -> Callable[[], Any]:
@@ -156,13 +148,13 @@ def _as_bytes(params: Sequence[Any], optimizer: Any) -> list[bytes]:
     from torch.distributed.tensor import DTensor
 
     def whole(x: Any) -> bytes:
-        if not isinstance(x, DTensor):
-            return bytes(x.contiguous().reshape(-1).view(torch.uint8).tolist())
-        local = x.to_local().detach().contiguous().reshape(-1).view(torch.uint8)
-        if all(each.is_replicate() for each in x.placements):
-            return bytes(local.tolist())
+        is_cut = isinstance(x, DTensor) and not all(each.is_replicate() for each in x.placements)
+        local = (x.to_local() if isinstance(x, DTensor) else x).detach()
+        own = bytes(local.contiguous().reshape(-1).view(torch.uint8).tolist())
+        if not is_cut:
+            return own
         found: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(found, bytes(local.tolist()))
+        torch.distributed.all_gather_object(found, own)
         return b"".join(found)
 
     kept = [value for p in params for _, value in sorted(optimizer.state[p].items())]

@@ -52,7 +52,7 @@ def trained(kind: Any, options: dict[str, Any], form: Any, moments: Any) -> list
 
 
 def square_root(x: Any) -> Any:
-    """To nearest, as on GPUs; on CPUs torch takes it from MKL, which errs in the last bit."""
+    """The root to nearest, as on GPUs; on CPUs torch takes it from MKL, which errs in the last bit."""
     return torch.from_numpy(np.asarray(np.sqrt(x.numpy())))
 
 

@@ -272,7 +272,7 @@ def installed(package: str, source: str, **names: Any) -> dict[str, Any]:
 
 
 def test_what_installed_packages_name_is_followed_in_that_of_the_step() -> None:
-    """From one function of a large package all of it would be reached, in each trace of each rank."""
+    """Names of one function of a large package lead to all of it, in each trace of each rank."""
     draw = "OWN = torch.Generator()\ndef draw(m, x): return torch.rand(8, generator=OWN)\n"
     ours = installed("ours", f"{draw}def step(m, x): return draw(m, x)\n")
     others = installed("others", "def step(m, x): return draw(m, x)\n", draw=ours["draw"])
