@@ -50,7 +50,7 @@ class DeclaredGroups:
     def __init__(self, groups: Any = "all") -> None:
         """Checks the groups, as far as that is possible without the number of ranks."""
         self._find: Callable[..., RankGroups | None]
-        self._table = Patterns[str](())
+        self._table, self.patterns = Patterns[str](()), tuple[str, ...]()
         if isinstance(groups, Proof):
             proved = {each.path: each.proved for each in groups.states}
             self._find = lambda name, ranks, _=None: _proved(proved, name, ranks)
@@ -59,7 +59,7 @@ class DeclaredGroups:
             self._find = lambda name, ranks, _=None: _proved(known, name, ranks)
         else:
             table = _table(groups)
-            self._table = Patterns((each, each) for each in table)
+            self._table, self.patterns = Patterns((each, each) for each in table), tuple(table)
             made = functools.cache(lambda pattern, ranks, mesh: _groups(table[pattern], ranks, mesh))
 
             def find(name: str, ranks: int, mesh: Mesh | None = None) -> RankGroups | None:
@@ -67,7 +67,6 @@ class DeclaredGroups:
                 return None if pattern is None else made(pattern, ranks, mesh)
 
             self._find = find
-        self.patterns = tuple(self._table.unused(()))
 
     def partition(self, name: str, ranks: int) -> Partition | None:
         """Ranks that should hold a parameter equal; None if nothing is said of it.

@@ -191,13 +191,13 @@ class _Rounded(torch.autograd.Function):  # type: ignore[misc, unused-ignore]  #
     ) -> torch.Tensor:
         arrays, digits, target = TorchArrays(x.device), _key_digits(key, x.device), _name(dtype)
         rounding: Any = {"mode": mode, "overflow": overflow, "offset": offset}
-        if factor is not None:
-            rounding["factor"] = factor
         source, wide = _widen(op, x)
         if op != "cast":
             operands = [(source, _bits(wide)), _operand(op, y)]
             shape = torch.broadcast_shapes(*(each.shape for each in (x, y) if isinstance(each, torch.Tensor)))  # type: ignore[no-untyped-call, unused-ignore]
-            found = add_bits(arrays, operands, op == "sub", target, digits, tuple(shape), **rounding)
+            found = add_bits(
+                arrays, operands, op == "sub", target, digits, tuple(shape), factor=factor, **rounding
+            )
         elif is_narrower(target, source):
             found = cast_bits(arrays, _bits(wide), source, target, digits, **rounding)
         else:

@@ -46,11 +46,10 @@ def add_update(name: str, p: Any, update: Any, factor: float | None, key: Key, o
         add_(p, update, alpha=1.0 if factor is None else factor, key=key, offset=offset)
         return
     words, first = key_tensor(key), _first(name, p, offset)
-    is_flat = p.is_contiguous()
-    flat, changes = p.view(-1) if is_flat else p.reshape(-1), update.reshape(-1)
+    flat, changes = p.reshape(-1), update.reshape(-1)
     for part, number in _parts(flat, first):
         flat[part] = of_torch.add(name, flat[part], changes[part], words, "sr", "ieee", number, factor)
-    if not is_flat:
+    if not p.is_contiguous():  # flat may be a copy
         p.copy_(flat.view(p.shape))
 
 

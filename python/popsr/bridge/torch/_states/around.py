@@ -80,9 +80,7 @@ class Around:
 
         self._root = (inspect.unwrap(step), model, optimizer, list(batch))
         self._model, self._where = model, where
-        found = [
-            each for each in reachable(self._root, self._root[0]) if isinstance(each, torch.amp.GradScaler)
-        ]
+        found = [each for each in self._reached() if isinstance(each, torch.amp.GradScaler)]
         for each in found:
             _check_on(each, where)
         self.objects = [each for each in found if each.is_enabled()]
@@ -97,6 +95,10 @@ class Around:
             for key, first in zip(_SCALER, start, strict=True):
                 t = getattr(scaler, key)
                 self.slots.append(Slot(f"{name}.{key[1:]}", vars(scaler), key, first if t is None else t))
+
+    def _reached(self) -> Iterator[Any]:
+        """Objects that the step refers to, the nearest first."""
+        return reachable(self._root, self._root[0])
 
     def find(self, t: Any) -> list[Slot]:
         """The slots of a tensor, with those of its module; none if nothing that the step reaches has it."""
@@ -115,7 +117,7 @@ class Around:
         own = {id(module) for module in self._model.modules()}
         taken = {id(slot.tensor) for slot in self.slots}
         names = self._names()
-        for each in reachable(self._root, self._root[0]):
+        for each in self._reached():
             if isinstance(each, torch.nn.Module) and id(each) not in own:
                 slots = list(_of_module(each, names.get(id(each)) or type(each).__name__))
             elif type(each) in (dict, list) and id(each) in names:
@@ -145,7 +147,7 @@ class Around:
             given = list(inspect.signature(step).parameters)[-len(self._root[3]) :] if self._root[3] else []
             for name, value in zip(given, self._root[3], strict=False):
                 found.setdefault(id(value), name)
-        for each in reachable(self._root, self._root[0]):  # the nearest first
+        for each in self._reached():
             name = "optimizer" if each is self._root[2] else found.get(id(each))
             if name is not None and (each is self._root[2] or is_of_user(each)):
                 for key, value in vars(each).items():

@@ -260,9 +260,8 @@ class _Readers:
             return lambda each: gc.get_referents(each)
         return lambda each: [*gc.get_referents(each), *kind.__mro__[:-1]] if _has_attributes(each) else ()
 
-    def _is_own(self, function: Any) -> bool:
-        """Whether a function is the user's, and of no installed package but the step's."""
-        file = _file_of(function)
+    def _is_own(self, file: str) -> bool:
+        """Whether a file is the user's, and of no installed package but the step's."""
         return is_users(file) and _package(file) in ("", self._package)
 
     def _of_function(self, function: Any) -> Iterator[Any]:
@@ -270,13 +269,14 @@ class _Readers:
         yield from function.__closure__ or ()
         yield function.__defaults__
         yield function.__kwdefaults__
-        if self._is_own(function):
+        if self._is_own(function.__code__.co_filename):
             names = set(_names(function.__code__))
             yield from (value for name, value in function.__globals__.items() if name in names)
 
     def _of_cache(self, cached: Any) -> list[Any]:
-        """Of a function with a cache itself, and what it returned before if it is the user's."""
-        return gc.get_referents(cached) if self._is_own(cached.__wrapped__) else [cached.__wrapped__]
+        """The function that has a cache, and what it returned before if it is the user's."""
+        function = cached.__wrapped__
+        return gc.get_referents(cached) if self._is_own(_file_of(function)) else [function]
 
 
 def _file_of(step: Any) -> str:
